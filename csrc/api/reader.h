@@ -107,7 +107,7 @@ typedef struct bs_rewrite bs_rewrite;
 typedef struct {
     uint64_t read;    /* bytes of the old files */
     uint64_t jobs;    /* written */
-    uint64_t bytes;   /* written */
+    uint64_t bytes;   /* given to the kernel */
     uint32_t files;   /* created */
 } bs_rewrite_stats;
 
@@ -120,7 +120,7 @@ int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const ch
 /* Reads `budget` bytes: 1; 0 when everything but the folder is written and synced; or a negative errno, -ESTALE if the
  * old files have changed since they were read. */
 int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget);
-const bs_rewrite_stats *bs_rewrite_progress(const bs_rewrite *rewrite);
+const bs_rewrite_stats *bs_rewrite_progress(bs_rewrite *rewrite);
 void bs_rewrite_free(bs_rewrite *rewrite);
 
 /* cdef end */

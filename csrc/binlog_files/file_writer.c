@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,7 +15,8 @@ enum { FLUSH_BYTES = 256 * 1024 };
 int bs_file_writer_init(bs_file_writer *files, const char *folder, uint32_t number, const char *suffix,
                         int64_t file_size)
 {
-    *files = (bs_file_writer){.fd = -1, .number = number, .suffix = suffix, .file_size = file_size};
+    *files = (bs_file_writer){.fd = -1, .number = number, .file_size = file_size};
+    (void)snprintf(files->suffix, sizeof files->suffix, "%s", suffix);
     files->dir_fd = bs_open_folder(folder);
     return files->dir_fd < 0 ? files->dir_fd : 0;
 }
@@ -34,6 +36,7 @@ static int flush(bs_file_writer *files)
     if (error)
         return error;
     files->written += (int64_t)length;
+    files->bytes += length;
     bs_bytes_clear(&files->buffer);
     return 0;
 }
@@ -53,36 +56,27 @@ static int complete(bs_file_writer *files)
     return error;
 }
 
-/* Appends the length entry if the entry to come still fits. Returns its size or -ENOMEM. */
-static int append_length(bs_file_writer *files, int64_t size)
-{
-    if (files->unused_id == 0 || files->before == 0 || BS_ENTRY_HEADER + BS_ENTRY_SHORT + size > files->file_size)
-        return 0;
-    char *space = bs_bytes_reserve(&files->buffer, BS_ENTRY_SHORT);
-    if (!space)
-        return -ENOMEM;
-    const bs_entry_file_length length = {.file = files->number - 1, .bytes = (uint64_t)files->before};
-    (void)bs_entry_encode_length(space, files->unused_id, &length, files->wall, files->number);
-    bs_bytes_extend(&files->buffer, BS_ENTRY_SHORT);
-    return BS_ENTRY_SHORT;
-}
-
+/* Creates the next file. It records the length of the one before if an entry of `size` bytes still fits. */
 static int begin_file(bs_file_writer *files, int64_t size)
 {
     const int32_t version = BS_VERSION;
-    char *space = bs_bytes_reserve(&files->buffer, sizeof version);
+    const int64_t least_size = BS_ENTRY_HEADER + BS_ENTRY_SHORT + size;
+    char *space = bs_bytes_reserve(&files->buffer, BS_ENTRY_HEADER + BS_ENTRY_SHORT);
     if (!space)
         return -ENOMEM;
-    const bs_file_name name = bs_name_of_file(files->number + 1, files->suffix);
-    files->fd = bs_io_open(files->dir_fd, name.text, O_RDWR | O_CREAT | O_EXCL);
+    files->fd = bs_io_open(files->dir_fd, bs_name_of_file(files->number + 1, files->suffix).text,
+                           O_RDWR | O_CREAT | O_EXCL);
     if (files->fd < 0)
         return files->fd;
-    memcpy(space, &version, sizeof version);
-    bs_bytes_extend(&files->buffer, sizeof version);
+    memcpy(space, &version, BS_ENTRY_HEADER);
+    bs_bytes_extend(&files->buffer, BS_ENTRY_HEADER);
+    const bs_entry_file_length length = {.file = files->number++, .bytes = (uint64_t)files->before};
     files->written = 0;
-    files->number++;
-    int length_entry = append_length(files, size);
-    return length_entry < 0 ? length_entry : BS_ENTRY_HEADER + length_entry;
+    files->files++;
+    if (files->unused_id != 0 && files->before != 0 && least_size <= files->file_size)
+        bs_bytes_extend(&files->buffer, bs_entry_encode_length(space + BS_ENTRY_HEADER, files->unused_id, &length,
+                                                               files->wall, files->number));
+    return 0;
 }
 
 int bs_file_writer_begin_entry(bs_file_writer *files, int64_t size)
@@ -98,9 +92,10 @@ int bs_file_writer_begin_entry(bs_file_writer *files, int64_t size)
 
 char *bs_file_writer_reserve(bs_file_writer *files, size_t size, int *error)
 {
-    int begun = bs_file_writer_begin_entry(files, (int64_t)size);
-    char *space = begun < 0 ? NULL : bs_bytes_reserve(&files->buffer, size);
-    *error = space ? 0 : begun < 0 ? begun : -ENOMEM;
+    *error = bs_file_writer_begin_entry(files, (int64_t)size);
+    char *space = *error ? NULL : bs_bytes_reserve(&files->buffer, size);
+    if (!space && !*error)
+        *error = -ENOMEM;
     return space;
 }
 
@@ -124,8 +119,9 @@ int bs_file_writer_finish(bs_file_writer *files)
     int error = complete(files);
     if (error || files->before == 0)
         return error;
-    int begun = begin_file(files, 0);
-    error = begun < 0 ? begun : complete(files);
+    error = begin_file(files, 0);
+    if (!error)
+        error = complete(files);
     files->before = 0;
-    return error ? error : begun;
+    return error;
 }

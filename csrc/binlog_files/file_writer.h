@@ -16,11 +16,13 @@ typedef struct {
     int fd; /* of the file being written, or -1 */
     uint32_t number;     /* of the file being written */
     int64_t file_size;   /* bytes; a larger entry gets a larger file */
-    const char *suffix;  /* of the names; the caller's */
+    char suffix[8];      /* of the names */
     int64_t wall;        /* time of entries that belong to no job */
     uint64_t unused_id;  /* the id of length entries, never given to a job; 0: write none */
     int64_t before;      /* bytes of the previous file, 0: none */
     int64_t written;     /* bytes of the file given to the kernel */
+    uint32_t files;      /* created */
+    uint64_t bytes;      /* given to the kernel, of all files */
     bs_bytes buffer;     /* the bytes that follow */
 } bs_file_writer;
 
@@ -30,8 +32,7 @@ int bs_file_writer_init(bs_file_writer *files, const char *folder, uint32_t numb
 
 void bs_file_writer_free(bs_file_writer *files);
 
-/* Chooses the file for an entry of `size` bytes, and creates it if needed. Returns the bytes written before the entry,
- * 0 in an existing file, or a negative errno. */
+/* Chooses the file for an entry of `size` bytes, and creates it if needed. Returns 0 or a negative errno. */
 int bs_file_writer_begin_entry(bs_file_writer *files, int64_t size);
 
 /* Like bs_file_writer_begin_entry, and returns space for the entry, to be extended with bs_bytes_extend. NULL: *error.
@@ -44,8 +45,8 @@ int bs_file_writer_append_last_id(bs_file_writer *files, uint64_t id);
 /* Appends bytes of an entry. Returns 0 or a negative errno. */
 int bs_file_writer_append(bs_file_writer *files, const char *data, size_t length);
 
-/* Syncs and closes the file, then writes one more that records its length. Returns the bytes of that one, 0 if there
- * was no file, or a negative errno. */
+/* Syncs and closes the file, if there is one, then writes one more that records its length. Returns 0 or a negative
+ * errno. */
 int bs_file_writer_finish(bs_file_writer *files);
 
 #endif

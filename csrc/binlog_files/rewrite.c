@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,12 +15,9 @@
 #include "binlog_files/file_writer.h"
 #include "binlog_files/reader.h"
 
-enum { SUFFIX_BYTES = 16 };
-
 struct bs_rewrite {
     bs_reader *from;
     bs_file_writer to;
-    char suffix[SUFFIX_BYTES];
     int64_t log_time;
     uint32_t file;  /* index of the file being read */
     uint64_t fault; /* index of the next range to skip */
@@ -37,8 +33,7 @@ int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const ch
     if (!rewrite)
         return -ENOMEM;
     rewrite->from = from;
-    (void)snprintf(rewrite->suffix, sizeof rewrite->suffix, "%s", suffix);
-    int error = bs_file_writer_init(&rewrite->to, folder, first - 1, rewrite->suffix, file_size);
+    int error = bs_file_writer_init(&rewrite->to, folder, first - 1, suffix, file_size);
     if (error) {
         free(rewrite);
         return error;
@@ -56,8 +51,10 @@ void bs_rewrite_free(bs_rewrite *rewrite)
     free(rewrite);
 }
 
-const bs_rewrite_stats *bs_rewrite_progress(const bs_rewrite *rewrite)
+const bs_rewrite_stats *bs_rewrite_progress(bs_rewrite *rewrite)
 {
+    rewrite->facts.bytes = rewrite->to.bytes;
+    rewrite->facts.files = rewrite->to.files;
     return &rewrite->facts;
 }
 
@@ -106,10 +103,8 @@ static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const 
     uint64_t body_at = offset + full->head;
     bs_file_writer *to = &rewrite->to;
     int error = bs_file_writer_begin_entry(to, (int64_t)size);
-    if (error < 0)
+    if (error)
         return error;
-    rewrite->facts.bytes += (uint64_t)error;
-    rewrite->facts.files += error > 0;
     size_t head_size = bs_entry_encode_head(head, entry, to->number);
     uint32_t sum = bs_crc32c(0, head, head_size);
     error = each_piece(rewrite, scan, body_at, entry->body_size, &sum);
@@ -119,7 +114,6 @@ static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const 
     if (!error)
         error = each_piece(rewrite, scan, body_at, entry->body_size, NULL);
     rewrite->facts.jobs++;
-    rewrite->facts.bytes += size;
     return error;
 }
 
@@ -131,8 +125,6 @@ static int write_last_id(bs_rewrite *rewrite)
     uint64_t id = rewrite->from->highest_id;
     if (id == 0 || bs_index_get(&rewrite->from->index, id, &spot))
         return 0;
-    rewrite->facts.files++;
-    rewrite->facts.bytes += BS_ENTRY_HEADER + BS_ENTRY_SHORT;
     return bs_file_writer_append_last_id(&rewrite->to, id);
 }
 
@@ -230,10 +222,5 @@ int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget)
         if (error)
             return error;
     }
-    const int last = bs_file_writer_finish(&rewrite->to);
-    if (last < 0)
-        return last;
-    rewrite->facts.files += last > 0;
-    rewrite->facts.bytes += (uint64_t)last;
-    return 0;
+    return bs_file_writer_finish(&rewrite->to);
 }

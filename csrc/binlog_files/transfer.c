@@ -146,9 +146,9 @@ int64_t bs_transfer_write(bs_transfer *transfer, int64_t bytes)
 int64_t bs_transfer_finish(bs_transfer *transfer)
 {
     int error = 0;
-    for (uint32_t i = 0; i < transfer->shard_count && error >= 0; i++)
+    for (uint32_t i = 0; i < transfer->shard_count && !error; i++)
         error = bs_file_writer_finish(&transfer->shards[i]);
-    return error < 0 ? error : transfer->renumbered;
+    return error ? error : transfer->renumbered;
 }
 
 void bs_transfer_free(bs_transfer *transfer)

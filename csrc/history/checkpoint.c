@@ -46,10 +46,17 @@ typedef struct {
 _Static_assert(sizeof(folder_record) == 24 && sizeof(job_record) == 72 && sizeof(event_record) == 24,
                "no hidden padding");
 
-static int write_event(bs_bytes *out, const bs_timeline_event *event)
+/* The checkpoint being written, in history->checkpoint. */
+typedef struct {
+    bs_history *history;
+    uint64_t jobs; /* written */
+    int error;     /* of the first failure */
+} output;
+
+static void put(output *out, const void *data, size_t length)
 {
-    event_record record = {event->at, event->pri, event->delay, event->kind};
-    return bs_bytes_append(out, &record, sizeof record);
+    if (!out->error)
+        out->error = bs_bytes_append(&out->history->checkpoint, data, length);
 }
 
 /* Returns false for a job that was not restored but has events before the checkpointed position: it had ended by then.
@@ -63,21 +70,14 @@ static bool belongs_in_checkpoint(const bs_history *history, const bs_spot *spot
     return !bs_log_before(bs_follower_position(follower), follower->checkpointed);
 }
 
-/* The jobs of the checkpoint that is being written. */
-typedef struct {
-    bs_history *history;
-    uint64_t count;
-} job_list;
-
 static int write_job(void *context, uint64_t id, const bs_spot *spot)
 {
-    job_list *jobs = context;
-    bs_history *history = jobs->history;
+    output *out = context;
     const bs_timeline *timeline = bs_timeline_of(spot);
-    const bs_timeline_limits *limits = &history->limits;
-    if (!belongs_in_checkpoint(history, spot))
+    const bs_timeline_limits *limits = &out->history->limits;
+    if (!belongs_in_checkpoint(out->history, spot))
         return 0;
-    jobs->count++;
+    out->jobs++;
     uint32_t leading = 0;
     uint32_t trailing = 0;
     while (leading < timeline->count && bs_timeline_knows(timeline, limits, leading))
@@ -97,61 +97,54 @@ static int write_job(void *context, uint64_t id, const bs_spot *spot)
         .state = timeline->state,
     };
     memcpy(record.counters, timeline->counters, sizeof record.counters);
-    int error = bs_bytes_append(&history->checkpoint, &record, sizeof record);
-    for (uint32_t i = 0; i < leading && !error; i++)
-        error = write_event(&history->checkpoint, &timeline->events[bs_timeline_slot(limits, i)]);
-    for (uint32_t i = timeline->count - trailing; i < timeline->count && !error; i++)
-        error = write_event(&history->checkpoint, &timeline->events[bs_timeline_slot(limits, i)]);
-    return error;
-}
-
-static int write_folder(bs_bytes *out, const char *key, bs_log_position position, uint32_t needed_from)
-{
-    folder_record record = {(uint32_t)strlen(key), position.file, position.offset, needed_from, 0};
-    int error = bs_bytes_append(out, &record, sizeof record);
-    return error ? error : bs_bytes_append(out, key, record.key_length);
+    put(out, &record, sizeof record);
+    for (uint32_t i = 0; i < leading + trailing; i++) {
+        const uint32_t number = i < leading ? i : timeline->count - trailing + (i - leading);
+        const bs_timeline_event *event = &timeline->events[bs_timeline_slot(limits, number)];
+        const event_record event_out = {event->at, event->pri, event->delay, event->kind};
+        put(out, &event_out, sizeof event_out);
+    }
+    return out->error;
 }
 
 /* A folder that has not been read as far as before keeps its old position, because its jobs are known up to there. */
-static int write_follower(bs_history *history, const bs_follower *follower)
+static void write_folder(output *out, const bs_follower *follower)
 {
     bs_log_position position = bs_follower_position(follower);
-    int64_t needed_from = bs_history_needed_from(history, follower->index);
+    int64_t needed_from = bs_history_needed_from(out->history, follower->index);
     if (bs_log_before(position, follower->checkpointed))
         position = follower->checkpointed;
     if (follower->number == 0)
         needed_from = follower->bad_from;
-    return write_folder(&history->checkpoint, follower->key, position, (uint32_t)needed_from);
-}
-
-static int write_all(bs_history *history)
-{
-    bs_bytes *out = &history->checkpoint;
-    uint64_t folders = history->follower_count;
-    job_list jobs = {.history = history};
-    bs_bytes_clear(out);
-    int error = bs_bytes_append(out, magic, sizeof magic);
-    if (!error)
-        error = bs_bytes_append(out, &folders, sizeof folders);
-    for (uint32_t i = 0; i < history->follower_count && !error; i++)
-        error = write_follower(history, history->followers[i]);
-    const size_t count_at = out->end;
-    if (!error)
-        error = bs_bytes_append(out, &jobs.count, sizeof jobs.count);
-    if (!error)
-        error = bs_index_each(&history->index, write_job, &jobs);
-    if (!error)
-        memcpy(out->memory + count_at, &jobs.count, sizeof jobs.count);
-    uint32_t crc = error ? 0 : bs_crc32c(0, bs_bytes_data(out), bs_bytes_length(out));
-    return error ? error : bs_bytes_append(out, &crc, sizeof crc);
+    const folder_record record = {
+        .key_length = (uint32_t)strlen(follower->key),
+        .file = position.file,
+        .offset = position.offset,
+        .needed_from = (uint32_t)needed_from,
+    };
+    put(out, &record, sizeof record);
+    put(out, follower->key, record.key_length);
 }
 
 const char *bs_history_save_checkpoint(bs_history *history, size_t *length)
 {
-    if (write_all(history) != 0)
+    bs_bytes *bytes = &history->checkpoint;
+    const uint64_t folders = history->follower_count;
+    output out = {.history = history};
+    bs_bytes_clear(bytes);
+    put(&out, magic, sizeof magic);
+    put(&out, &folders, sizeof folders);
+    for (uint32_t i = 0; i < history->follower_count; i++)
+        write_folder(&out, history->followers[i]);
+    const size_t count_at = bytes->end;
+    put(&out, &out.jobs, sizeof out.jobs);
+    if (out.error || bs_index_each(&history->index, write_job, &out) != 0)
         return NULL;
-    *length = bs_bytes_length(&history->checkpoint);
-    return bs_bytes_data(&history->checkpoint);
+    memcpy(bytes->memory + count_at, &out.jobs, sizeof out.jobs);
+    const uint32_t crc = bs_crc32c(0, bs_bytes_data(bytes), bs_bytes_length(bytes));
+    put(&out, &crc, sizeof crc);
+    *length = bs_bytes_length(bytes);
+    return out.error ? NULL : bs_bytes_data(bytes);
 }
 
 typedef struct {

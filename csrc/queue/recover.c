@@ -1,4 +1,4 @@
-/* bs_recover: reads C beanstalkd's files (versions 5 and 7) and ours.
+/* bs_recover: reads files of C beanstalkd (versions 5 and 7) and of this server.
  *
  * Every entry is validated: an invalid one is reported with its file and offset, and later entries are used if they are
  * valid. Everything is on disk before it is read (unsynced.c).
@@ -35,6 +35,7 @@ typedef struct {
     uint64_t highest_id;
     int64_t log_time; /* the latest time so far: that of an entry without one */
     uint32_t number;  /* of the file being read */
+    bs_binlog_file *file; /* the file being read, if it has entries */
     bs_scan scan;     /* of it */
     bool gap_recorded; /* this file records that the one before its number never existed */
 } start;
@@ -62,23 +63,23 @@ static void set_job(start *s, bs_job *job, const bs_entry *entry)
     job->at = bs_entry_at(entry, &s->log_time);
 }
 
-static void remember(start *s, bs_job *job)
+static void append_job(start *s, bs_job *job)
 {
     s->jobs = bs_must_fit(s->jobs, s->job_count, &s->job_capacity, sizeof(bs_job *));
     job->place = s->job_count;
     s->jobs[s->job_count++] = job;
 }
 
-static void left_file(start *s, const bs_job *job)
+static void leave_file(start *s, const bs_job *job)
 {
     bs_binlog_file *file = bs_binlog_find_file(s->binlog, job->file);
     if (file && file->jobs > 0)
         file->jobs--;
 }
 
-static void forget(start *s, bs_job *job)
+static void delete_job(start *s, bs_job *job)
 {
-    left_file(s, job);
+    leave_file(s, job);
     s->binlog->alive -= (int64_t)bs_entry_full_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
     s->binlog->owed--;
     s->jobs[job->place] = NULL;
@@ -102,7 +103,7 @@ static int new_job(start *s, const bs_entry *entry, bs_job **made)
     job->tube = tube;
     tube->jobs++;
     s->queue->counters->job_bytes += bs_job_bytes(job->body_size);
-    remember(s, job);
+    append_job(s, job);
     s->binlog->owed++;
     s->binlog->alive += (int64_t)bs_entry_full_size(job);
     *made = job;
@@ -113,7 +114,7 @@ static int new_job(start *s, const bs_entry *entry, bs_job **made)
 static int apply_full(start *s, const bs_entry *entry, bs_job *job)
 {
     if (job) {
-        left_file(s, job);
+        leave_file(s, job);
         if (job->has_short)
             s->binlog->alive -= BS_ENTRY_SHORT;
         job->has_short = 0;
@@ -124,7 +125,7 @@ static int apply_full(start *s, const bs_entry *entry, bs_job *job)
     }
     set_job(s, job, entry);
     job->file = s->number;
-    bs_binlog_find_file(s->binlog, s->number)->jobs++;
+    s->file->jobs++;
     /* The last body counts, as for the tools. */
     return bs_scan_copy_body(&s->scan, s->scan.at, entry, entry->body_size, job->body);
 }
@@ -132,7 +133,7 @@ static int apply_full(start *s, const bs_entry *entry, bs_job *job)
 static void apply_short(start *s, const bs_entry *entry, bs_job *job)
 {
     if (!job)
-        return; /* it was deleted, or moved on, and the file with its full entry is gone */
+        return; /* it was deleted, or moved to a later file, and the file with its full entry is gone */
     if (!job->has_short)
         s->binlog->alive += BS_ENTRY_SHORT;
     job->has_short = 1;
@@ -159,13 +160,13 @@ static int apply(start *s, const bs_entry *entry, bs_job *job)
         return 0;
     }
     if (!bs_entry_is_last_id(entry))
-        bs_binlog_find_file(s->binlog, s->number)->used = true;
+        s->file->used = true;
     /* An id in nothing but an unchecked short entry is no reason to skip numbers. */
     if (entry->id > s->highest_id && (entry->name_length > 0 || entry->sound))
         s->highest_id = entry->id;
     if (entry->state == BS_INVALID) {
         if (job)
-            forget(s, job);
+            delete_job(s, job);
         return 0;
     }
     if (entry->name_length > 0)
@@ -200,16 +201,13 @@ static void report(start *s)
                       scan->at);
         return;
     }
+    char rest[64] = "the rest of the file is left out";
     if (scan->next < scan->length)
-        bs_events_log(events, BS_WARNING, "binlog.%u:%" PRIu64 ": unreadable entry: %s; reading goes on at %" PRIu64,
-                      s->number, scan->at, scan->fault, scan->next);
-    else
-        bs_events_log(events, BS_WARNING,
-                      "binlog.%u:%" PRIu64 ": unreadable entry: %s; the rest of the file is left out", s->number,
-                      scan->at, scan->fault);
-    bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
-    file->damaged = true;
-    file->left_out = scan->next >= scan->length;
+        (void)snprintf(rest, sizeof rest, "reading goes on at %" PRIu64, scan->next);
+    bs_events_log(events, BS_WARNING, "binlog.%u:%" PRIu64 ": unreadable entry: %s; %s", s->number, scan->at,
+                  scan->fault, rest);
+    s->file->damaged = true;
+    s->file->left_out = scan->next >= scan->length;
 }
 
 static int read_entries(start *s)
@@ -229,9 +227,8 @@ static int read_entries(start *s)
         if (error)
             return error;
     }
-    bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
-    s->binlog->total += (int64_t)s->scan.end - file->bytes;
-    file->bytes = (int64_t)s->scan.end;
+    s->binlog->total += (int64_t)s->scan.end - s->file->bytes;
+    s->file->bytes = (int64_t)s->scan.end;
     return 0;
 }
 
@@ -256,9 +253,9 @@ static void keep_empty(start *s)
 }
 
 /* Truncates the zeros after the last entry, which a kill has left. */
-static void cut(start *s, const char *name)
+static void truncate_zeros(start *s, const char *name)
 {
-    const bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
+    const bs_binlog_file *file = s->file;
     int error = 0;
     if (file->damaged || file->bytes >= (int64_t)s->scan.length ||
         !bs_scan_rest_is_zero(&s->scan, (uint64_t)file->bytes, &error))
@@ -289,10 +286,10 @@ static int read_opened(start *s, const char *name, int fd)
         keep_bad_file(s, name, why);
         return 0;
     }
-    (void)bs_binlog_add_file(s->binlog, s->number, BS_ENTRY_HEADER);
+    s->file = bs_binlog_add_file(s->binlog, s->number, BS_ENTRY_HEADER);
     int error = read_entries(s);
     if (!error)
-        cut(s, name);
+        truncate_zeros(s, name);
     return error;
 }
 
@@ -325,11 +322,6 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static bool begins_with(const char *text, const char *first)
-{
-    return strncmp(text, first, strlen(first)) == 0;
-}
-
 /* Counts a file that the archiver has yet to read. */
 static void count_done_file(bs_binlog *binlog, const char *name)
 {
@@ -356,10 +348,11 @@ static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint
             continue;
         if (strcmp(suffix, ".new") == 0)
             (void)unlinkat(binlog->dir_fd, item->d_name, 0); /* the next file of its name replaces it in any case */
-        const bool is_done = begins_with(suffix, BS_DONE_SUFFIX);
+        const bool is_done = strncmp(suffix, BS_DONE_SUFFIX, sizeof BS_DONE_SUFFIX - 1) == 0;
         if (is_done)
             count_done_file(binlog, item->d_name);
-        if ((is_done || begins_with(suffix, BS_BAD_SUFFIX)) && number > *highest_renamed)
+        const bool is_bad = strncmp(suffix, BS_BAD_SUFFIX, sizeof BS_BAD_SUFFIX - 1) == 0;
+        if ((is_done || is_bad) && number > *highest_renamed)
             *highest_renamed = number;
         if (*suffix)
             continue;
