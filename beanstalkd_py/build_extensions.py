@@ -96,7 +96,9 @@ def core_sources() -> list[Path]:
 
 core = builder("beanstalkd_py.core._core", CORE_HEADERS, core_sources())
 store = builder(
-    "beanstalkd_py.history._store", ("store/store.h",), list((CSRC / STORE).glob("*.c"))
+    "beanstalkd_py.history._store",
+    ("store/store.h",),
+    [*(CSRC / STORE).glob("*.c"), CSRC / "base/alloc.c"],
 )
 columns = builder(
     "beanstalkd_py.pipeline._columns",

@@ -9,23 +9,15 @@
 #include "store/record.h"
 #include "store/text.h"
 
-enum { NAME_END = 1, PAIR_END = 2, HOST_MAX = INET6_ADDRSTRLEN + 16, TOPIC_MAX = 255, GROWTH = 3, MICROSECONDS = 1000 };
+enum { HOST_MAX = INET6_ADDRSTRLEN + 16, TOPIC_MAX = 255, MICROSECONDS = 1000 };
 
 static const char REPLACEMENT[] = "\xEF\xBF\xBD"; /* for invalid UTF-8 */
 
-typedef struct {
-    const char *text;
-    size_t length;
-} slice;
-
-typedef struct {
-    slice name;
-    slice value;
-} property;
+enum { GROWTH = sizeof REPLACEMENT - 1 }; /* bytes of text for a byte of invalid UTF-8 */
 
 /* --- text --- */
 
-static void put_utf8(bc_column *col, int64_t row, slice text)
+static void put_utf8(bc_column *col, int64_t row, hs_slice text)
 {
     if (hs_is_utf8(text.text, text.length)) {
         bc_put_text_at(col, row, text.text, text.length);
@@ -40,7 +32,7 @@ static void put_utf8(bc_column *col, int64_t row, slice text)
     col->ends[row + 1] = (int32_t)col->used;
 }
 
-static void put_column_utf8(bc_batch *batch, int column, slice text)
+static void put_column_utf8(bc_batch *batch, int column, hs_slice text)
 {
     bc_column *col = &batch->columns[column];
     if (!col->values)
@@ -55,70 +47,46 @@ static void put_column_utf8(bc_batch *batch, int column, slice text)
 
 /* --- properties --- */
 
-/* Takes the next pair like Java: pairs without a name or a value are dropped. */
-static bool next_property(slice *rest, property *found)
-{
-    while (rest->length > 0) {
-        const char *end = memchr(rest->text, PAIR_END, rest->length);
-        size_t length = end ? (size_t)(end - rest->text) : rest->length;
-        const char *pair = rest->text;
-        size_t taken = end ? length + 1 : length;
-        rest->text += taken;
-        rest->length -= taken;
-        const char *middle = memchr(pair, NAME_END, length);
-        if (!middle)
-            continue;
-        found->name = (slice){pair, (size_t)(middle - pair)};
-        found->value = (slice){middle + 1, length - found->name.length - 1};
-        if (found->name.length > 0 && found->value.length > 0)
-            return true;
-    }
-    return false;
-}
-
-static bool same(slice a, slice b)
-{
-    return a.length == b.length && memcmp(a.text, b.text, a.length) == 0;
-}
-
 /* Returns the last value of a property; NULL if it is missing. */
-static slice value_of(slice properties, const char *name)
+static hs_slice value_of(hs_slice properties, const char *wanted)
 {
-    slice wanted = {name, strlen(name)};
-    slice value = {NULL, 0};
-    property pair;
-    while (next_property(&properties, &pair))
-        if (same(pair.name, wanted))
-            value = pair.value;
-    return value;
+    hs_slice found = {NULL, 0};
+    hs_slice name;
+    hs_slice value;
+    while (hs_next_property(&properties, &name, &value))
+        if (hs_slice_is(name, wanted))
+            found = value;
+    return found;
 }
 
-static bool is_repeated(slice rest, slice name)
+static bool is_repeated(hs_slice rest, hs_slice wanted)
 {
-    property pair;
-    while (next_property(&rest, &pair))
-        if (same(pair.name, name))
+    hs_slice name;
+    hs_slice value;
+    while (hs_next_property(&rest, &name, &value))
+        if (name.length == wanted.length && memcmp(name.text, wanted.text, name.length) == 0)
             return true;
     return false;
 }
 
-static void put_properties(bc_batch *batch, slice rest)
+static void put_properties(bc_batch *batch, hs_slice rest)
 {
     bc_column *list = &batch->columns[BC_LOG_PROPERTIES];
     if (!list->ends)
         return;
-    property pair;
-    while (next_property(&rest, &pair)) {
-        if (is_repeated(rest, pair.name))
+    hs_slice name;
+    hs_slice value;
+    while (hs_next_property(&rest, &name, &value)) {
+        if (is_repeated(rest, name))
             continue; /* a map has each name once */
-        put_utf8(&batch->columns[BC_LOG_PROPERTY_NAME], list->used, pair.name);
-        put_utf8(&batch->columns[BC_LOG_PROPERTY_VALUE], list->used, pair.value);
+        put_utf8(&batch->columns[BC_LOG_PROPERTY_NAME], list->used, name);
+        put_utf8(&batch->columns[BC_LOG_PROPERTY_VALUE], list->used, value);
         list->used++;
     }
     list->ends[batch->rows + 1] = (int32_t)list->used;
 }
 
-static void put_key(bc_batch *batch, slice key)
+static void put_key(bc_batch *batch, hs_slice key)
 {
     bc_column *list = &batch->columns[BC_LOG_KEYS];
     put_utf8(&batch->columns[BC_LOG_KEY_TEXT], list->used, key);
@@ -126,23 +94,18 @@ static void put_key(bc_batch *batch, slice key)
 }
 
 /* Adds the index keys: UNIQ_KEY first, then the words of KEYS. */
-static void put_keys(bc_batch *batch, slice properties)
+static void put_keys(bc_batch *batch, hs_slice properties)
 {
     bc_column *list = &batch->columns[BC_LOG_KEYS];
     if (!list->ends)
         return;
-    slice unique = value_of(properties, "UNIQ_KEY");
+    hs_slice unique = value_of(properties, "UNIQ_KEY");
     if (unique.text)
         put_key(batch, unique);
-    slice words = value_of(properties, "KEYS");
-    while (words.length > 0) {
-        const char *end = memchr(words.text, ' ', words.length);
-        size_t length = end ? (size_t)(end - words.text) : words.length;
-        if (length > 0)
-            put_key(batch, (slice){words.text, length});
-        size_t taken = end ? length + 1 : length;
-        words = (slice){words.text + taken, words.length - taken};
-    }
+    hs_slice keys = value_of(properties, "KEYS");
+    hs_slice key;
+    while (hs_next_key(&keys, &key))
+        put_key(batch, key);
     list->ends[batch->rows + 1] = (int32_t)list->used;
 }
 
@@ -160,7 +123,7 @@ static int digit(char c)
 }
 
 /* Writes the tube's name, at most TOPIC_MAX bytes, and returns its length; -1 for a topic that has no tube. */
-static int32_t tube_of_topic(slice topic, char *tube)
+static int32_t tube_of_topic(hs_slice topic, char *tube)
 {
     int32_t made = 0;
     if (topic.length == 0 || topic.length > TOPIC_MAX)
@@ -199,23 +162,23 @@ static void put_host(bc_batch *batch, int column, const char *at, bool is_ipv6)
     bc_put_text(batch, column, text, (size_t)length);
 }
 
-static void put_tube(bc_batch *batch, slice topic, slice properties)
+static void put_tube(bc_batch *batch, hs_slice topic, hs_slice properties)
 {
     if (!batch->columns[BC_LOG_TUBE].values)
         return;
     char name[TOPIC_MAX];
-    slice tube = value_of(properties, "TUBE");
+    hs_slice tube = value_of(properties, "TUBE");
     if (!tube.text) {
         int32_t length = tube_of_topic(topic, name);
-        tube = length >= 0 && hs_is_utf8(name, (size_t)length) ? (slice){name, (size_t)length} : (slice){NULL, 0};
+        tube = length >= 0 && hs_is_utf8(name, (size_t)length) ? (hs_slice){name, (size_t)length} : (hs_slice){NULL, 0};
     }
     put_column_utf8(batch, BC_LOG_TUBE, tube);
 }
 
 static void put_message(bc_batch *batch, const char *data, const hs_record *record)
 {
-    slice topic = {data + record->topic_at, record->topic_length};
-    slice properties = {data + record->properties_at, record->properties_length};
+    hs_slice topic = {data + record->topic_at, record->topic_length};
+    hs_slice properties = {data + record->properties_at, record->properties_length};
     put_column_utf8(batch, BC_LOG_TOPIC, topic);
     put_tube(batch, topic, properties);
     bc_put_int(batch, BC_LOG_QUEUE_ID, record->queue_id);

@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "store/order.h"
 #include "store/queues.h"
 #include "store/record.h"
 #include "store/store.h"
+#include "store/text.h"
 
 /* A unit and its queue. */
 typedef struct {
@@ -20,7 +22,6 @@ struct hs_dispatch {
     size_t placed_count;
     size_t placed_capacity;
     char *units; /* by queue */
-    size_t units_capacity;
     hs_run *runs;
     size_t run_count;
     size_t run_capacity;
@@ -31,15 +32,10 @@ struct hs_dispatch {
 
 /* The properties used for dispatch; length 0 means that a property is missing. */
 typedef struct {
-    const char *text;
-    size_t length;
-} word;
-
-typedef struct {
-    word tags;
-    word keys;
-    word unique_key;
-    word delay;
+    hs_slice tags;
+    hs_slice keys;
+    hs_slice unique_key;
+    hs_slice delay;
 } known_properties;
 
 static const char SCHEDULE_TOPIC[] = "SCHEDULE_TOPIC_XXXX";
@@ -73,36 +69,22 @@ void hs_dispatch_free(hs_dispatch *dispatch)
 
 /* --- properties ------------------------------------------------------------------------------------------ */
 
-static bool named(const char *name, size_t length, const char *wanted)
-{
-    return strlen(wanted) == length && memcmp(name, wanted, length) == 0;
-}
-
-static void set_known(known_properties *known, const char *name, size_t name_length, word value)
-{
-    if (named(name, name_length, "TAGS"))
-        known->tags = value;
-    else if (named(name, name_length, "KEYS"))
-        known->keys = value;
-    else if (named(name, name_length, "UNIQ_KEY"))
-        known->unique_key = value;
-    else if (named(name, name_length, "DELAY"))
-        known->delay = value;
-}
-
-/* Parses like Java: pairs without a name or a value are dropped, the last pair of a name counts. */
+/* The last pair of a name counts. */
 static known_properties parse_properties(const char *text, size_t length)
 {
     known_properties known = {.tags = {0}};
-    const char *end = text + length;
-    while (text < end) {
-        const char *stop = memchr(text, 2, (size_t)(end - text));
-        if (!stop)
-            stop = end;
-        const char *equals = memchr(text, 1, (size_t)(stop - text));
-        if (equals && equals > text && equals + 1 < stop)
-            set_known(&known, text, (size_t)(equals - text), (word){equals + 1, (size_t)(stop - equals - 1)});
-        text = stop + 1;
+    hs_slice rest = {text, length};
+    hs_slice name;
+    hs_slice value;
+    while (hs_next_property(&rest, &name, &value)) {
+        if (hs_slice_is(name, "TAGS"))
+            known.tags = value;
+        else if (hs_slice_is(name, "KEYS"))
+            known.keys = value;
+        else if (hs_slice_is(name, "UNIQ_KEY"))
+            known.unique_key = value;
+        else if (hs_slice_is(name, "DELAY"))
+            known.delay = value;
     }
     return known;
 }
@@ -110,7 +92,7 @@ static known_properties parse_properties(const char *text, size_t length)
 /* --- one message --------------------------------------------------------------------------------------------- */
 
 /* Parses like Integer.parseInt; 0 if the text is no number, which is no level. */
-static int64_t parse_level(word text)
+static int64_t parse_level(hs_slice text)
 {
     bool minus = text.length > 1 && text.text[0] == '-';
     size_t at = minus || (text.length > 1 && text.text[0] == '+') ? 1 : 0;
@@ -127,7 +109,8 @@ static int64_t parse_level(word text)
 
 static int64_t tag_code(const char *data, const hs_record *record, const known_properties *known)
 {
-    if (known->delay.length > 0 && named(data + record->topic_at, record->topic_length, SCHEDULE_TOPIC)) {
+    const hs_slice topic = {data + record->topic_at, record->topic_length};
+    if (known->delay.length > 0 && hs_slice_is(topic, SCHEDULE_TOPIC)) {
         int64_t level = parse_level(known->delay);
         if (level > LEVEL_COUNT)
             level = LEVEL_COUNT;
@@ -137,29 +120,14 @@ static int64_t tag_code(const char *data, const hs_record *record, const known_p
     return known->tags.length > 0 ? hs_java_hash(0, known->tags.text, known->tags.length) : 0;
 }
 
-/* Reserves `more` elements behind `count`. Returns 0 or -ENOMEM. */
-static int reserve(void **memory, size_t *capacity, size_t count, size_t more, size_t size)
+static int add_key(hs_dispatch *dispatch, const hs_record *record, int32_t topic_hash, hs_slice key)
 {
-    if (*capacity - count >= more)
-        return 0;
-    size_t wanted = *capacity ? *capacity * 2 : 1024;
-    while (wanted - count < more)
-        wanted *= 2;
-    void *grown = realloc(*memory, wanted * size);
-    if (!grown)
+    hs_key *keys = bs_grow(dispatch->keys, dispatch->key_count, &dispatch->key_capacity, sizeof *keys);
+    if (!keys)
         return -ENOMEM;
-    *memory = grown;
-    *capacity = wanted;
-    return 0;
-}
-
-static int add_key(hs_dispatch *dispatch, const hs_record *record, int32_t topic_hash, const char *key, size_t length)
-{
-    int error = reserve((void **)&dispatch->keys, &dispatch->key_capacity, dispatch->key_count, 1, sizeof(hs_key));
-    if (error)
-        return error;
-    int32_t hash = hs_java_hash(topic_hash, key, length);
-    dispatch->keys[dispatch->key_count++] = (hs_key){
+    dispatch->keys = keys;
+    int32_t hash = hs_java_hash(topic_hash, key.text, key.length);
+    keys[dispatch->key_count++] = (hs_key){
         .offset = record->offset,
         .store_timestamp = record->store_timestamp,
         .hash = hash == INT32_MIN ? 0 : hash < 0 ? -hash : hash, /* Math.abs, and 0 where that stays negative */
@@ -175,17 +143,11 @@ static int add_keys(hs_dispatch *dispatch, const char *data, const hs_record *re
     topic_hash = hs_java_hash(topic_hash, "#", 1);
     int error = 0;
     if (known->unique_key.length > 0)
-        error = add_key(dispatch, record, topic_hash, known->unique_key.text, known->unique_key.length);
-    const char *at = known->keys.text;
-    const char *end = known->keys.length > 0 ? at + known->keys.length : at;
-    while (!error && at < end) {
-        const char *stop = memchr(at, ' ', (size_t)(end - at));
-        if (!stop)
-            stop = end;
-        if (stop > at)
-            error = add_key(dispatch, record, topic_hash, at, (size_t)(stop - at));
-        at = stop + 1;
-    }
+        error = add_key(dispatch, record, topic_hash, known->unique_key);
+    hs_slice keys = known->keys;
+    hs_slice key;
+    while (!error && hs_next_key(&keys, &key))
+        error = add_key(dispatch, record, topic_hash, key);
     return error;
 }
 
@@ -194,9 +156,8 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
                     const known_properties *known, hs_dispatched *dispatched)
 {
     const char *topic = data + record->topic_at;
-    int32_t number = hs_queues_find(queues, topic, record->topic_length, record->queue_id);
-    if (number < 0)
-        number = hs_queues_set(queues, topic, record->topic_length, record->queue_id, record->queue_offset);
+    int32_t number =
+        hs_queues_get(queues, topic, record->topic_length, record->queue_id, record->queue_offset);
     if (number < 0)
         return number;
     hs_queue *queue = &queues->all[number];
@@ -206,18 +167,20 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
         dispatched->duplicates++;
         return 0;
     }
-    int error =
-        reserve((void **)&dispatch->placed, &dispatch->placed_capacity, dispatch->placed_count, 1, sizeof(placed_unit));
-    if (!error && queue->run_count == 0)
-        error = reserve((void **)&dispatch->runs, &dispatch->run_capacity, dispatch->run_count, 1, sizeof(hs_run));
-    if (error)
-        return error;
+    placed_unit *placed =
+        bs_grow(dispatch->placed, dispatch->placed_count, &dispatch->placed_capacity, sizeof *placed);
+    if (!placed)
+        return -ENOMEM;
+    dispatch->placed = placed;
     if (queue->run_count == 0) {
-        queue->run_first = queue->next;
+        hs_run *runs = bs_grow(dispatch->runs, dispatch->run_count, &dispatch->run_capacity, sizeof *runs);
+        if (!runs)
+            return -ENOMEM;
+        dispatch->runs = runs;
         queue->run_number = (int32_t)dispatch->run_count++;
-        dispatch->runs[queue->run_number] = (hs_run){.queue = number, .first = queue->next};
+        runs[queue->run_number] = (hs_run){.queue = number, .first = queue->next};
     }
-    placed_unit *placed = &dispatch->placed[dispatch->placed_count++];
+    placed += dispatch->placed_count++;
     placed->queue = number;
     hs_put64(placed->unit, record->offset);
     hs_put32(placed->unit + 8, record->size);
@@ -232,23 +195,23 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
 /* Sorts units by queue into runs. Returns 0 or -ENOMEM. */
 static int sort_units(hs_dispatch *dispatch, hs_queues *queues)
 {
-    int error = reserve((void **)&dispatch->units, &dispatch->units_capacity, 0, dispatch->placed_count * HS_UNIT, 1);
-    char *at = dispatch->units;
+    char *units = realloc(dispatch->units, dispatch->placed_count * HS_UNIT + 1);
+    char *at = units;
     for (size_t number = 0; number < dispatch->run_count; number++) {
         hs_run *run = &dispatch->runs[number];
         hs_queue *queue = &queues->all[run->queue];
         run->units = at;
-        if (!error)
+        if (at)
             at += (size_t)queue->run_count * HS_UNIT;
         queue->run_count = 0;
     }
-    if (error)
-        return error;
+    if (!units)
+        return -ENOMEM;
+    dispatch->units = units;
     for (size_t number = 0; number < dispatch->placed_count; number++) {
         const placed_unit *placed = &dispatch->placed[number];
         hs_run *run = &dispatch->runs[queues->all[placed->queue].run_number];
-        char *to = dispatch->units + (run->units - dispatch->units) + (size_t)run->count * HS_UNIT;
-        memcpy(to, placed->unit, HS_UNIT);
+        memcpy(units + (run->units - units) + (size_t)run->count * HS_UNIT, placed->unit, HS_UNIT);
         run->count++;
     }
     return 0;

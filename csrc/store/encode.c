@@ -148,12 +148,6 @@ static void write_record(char *out, const parts *of, int64_t offset, int64_t que
         hs_seal_record(out, of->record_size);
 }
 
-static int32_t queue_of(hs_queues *queues, const parts *of)
-{
-    int32_t number = hs_queues_find(queues, of->topic, of->head.topic_length, of->head.queue_id);
-    return number >= 0 ? number : hs_queues_set(queues, of->topic, of->head.topic_length, of->head.queue_id, 0);
-}
-
 /* Writes the first 8 bytes of the rest of the segment. */
 static void put_blank(char *out, hs_encoding *encoding, int64_t space)
 {
@@ -187,7 +181,7 @@ int hs_encode(hs_queues *queues, const hs_limits *limits, const char *items, siz
         }
         int64_t queue_offset = 0;
         if (hs_in_queue(of.head.sys_flag)) {
-            int32_t number = queue_of(queues, &of);
+            int32_t number = hs_queues_get(queues, of.topic, of.head.topic_length, of.head.queue_id, 0);
             if (number < 0)
                 return number;
             queue_offset = hs_queues_take(queues, number);

@@ -48,7 +48,8 @@ static bool is(const hs_queue *queue, const char *topic, size_t length, int32_t 
     return queue->queue_id == queue_id && queue->topic_length == length && memcmp(queue->topic, topic, length) == 0;
 }
 
-int32_t hs_queues_find(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id)
+/* Returns the queue's number, or -1. */
+static int32_t find(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id)
 {
     if (queues->latest >= 0 && is(&queues->all[queues->latest], topic, topic_length, queue_id))
         return queues->latest;
@@ -114,12 +115,17 @@ static int32_t add(hs_queues *queues, const char *topic, size_t topic_length, in
     return (int32_t)number;
 }
 
+int32_t hs_queues_get(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id, int64_t next)
+{
+    int32_t number = find(queues, topic, topic_length, queue_id);
+    return number < 0 ? add(queues, topic, topic_length, queue_id, next) : number;
+}
+
 int32_t hs_queues_set(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id, int64_t next)
 {
-    int32_t number = hs_queues_find(queues, topic, topic_length, queue_id);
-    if (number < 0)
-        return add(queues, topic, topic_length, queue_id, next);
-    queues->all[number].next = next;
+    int32_t number = hs_queues_get(queues, topic, topic_length, queue_id, next);
+    if (number >= 0)
+        queues->all[number].next = next;
     return number;
 }
 

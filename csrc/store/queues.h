@@ -13,7 +13,6 @@ typedef struct {
     int64_t next;
     int64_t marked; /* `next` at the last mark, if `touched` is that mark */
     uint64_t touched;
-    int64_t run_first;  /* dispatch: of the units of this call */
     int32_t run_count;  /* dispatch: 0 between calls */
     int32_t run_number; /* dispatch: index of the run */
 } hs_queue;
@@ -28,8 +27,8 @@ struct hs_queues {
     uint64_t mark;
 };
 
-/* Returns the queue's number, or -1. */
-int32_t hs_queues_find(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id);
+/* Returns the queue's number; adds it with this next queue offset if it is new. -ENOMEM. */
+int32_t hs_queues_get(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id, int64_t next);
 
 /* Assigns the next queue offset of a queue. */
 int64_t hs_queues_take(hs_queues *queues, int32_t number);

@@ -1,13 +1,52 @@
 #include "store/text.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "store/store.h"
 
 #define HIGH_BITS 0x8080808080808080U
 
-enum { REPLACEMENT = 0xFFFD };
+enum { REPLACEMENT = 0xFFFD, NAME_END = 1, PAIR_END = 2 };
+
+bool hs_slice_is(hs_slice slice, const char *text)
+{
+    return strlen(text) == slice.length && memcmp(slice.text, text, slice.length) == 0;
+}
+
+/* Takes the text before the next separator. */
+static hs_slice take_part(hs_slice *rest, char separator)
+{
+    const char *end = memchr(rest->text, separator, rest->length);
+    const hs_slice part = {rest->text, end ? (size_t)(end - rest->text) : rest->length};
+    const size_t taken = part.length + (end ? 1 : 0);
+    *rest = (hs_slice){rest->text + taken, rest->length - taken};
+    return part;
+}
+
+bool hs_next_property(hs_slice *rest, hs_slice *name, hs_slice *value)
+{
+    while (rest->length > 0) {
+        const hs_slice pair = take_part(rest, PAIR_END);
+        const char *middle = memchr(pair.text, NAME_END, pair.length);
+        if (!middle)
+            continue;
+        *name = (hs_slice){pair.text, (size_t)(middle - pair.text)};
+        *value = (hs_slice){middle + 1, pair.length - name->length - 1};
+        if (name->length > 0 && value->length > 0)
+            return true;
+    }
+    return false;
+}
+
+bool hs_next_key(hs_slice *rest, hs_slice *key)
+{
+    while (rest->length > 0) {
+        *key = take_part(rest, ' ');
+        if (key->length > 0)
+            return true;
+    }
+    return false;
+}
 
 static bool continues(const char *at, const char *end)
 {
