@@ -6,12 +6,13 @@ that of several hosts. Memory is the sampled maximum of this process, its JVM an
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from beanstalkd_py import pipeline
 from beanstalkd_py.pipeline.jobs.timelines import COLUMNS, timelines
@@ -59,36 +60,35 @@ def _job_commands(job: int, draw: float) -> tuple[list[bytes], int]:
     return [reserve, delete], 1
 
 
+@dataclass
 class Cost:
     """Memory and CPU seconds of this process and its children.
 
     On a busy machine CPU seconds are more reliable than run time.
     """
 
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.cpu_s = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+    bytes: int = 0
+    cpu_s: float = 0.0
 
-    def __enter__(self) -> Cost:
-        self.cpu_s = -process_tree_usage()[1]
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        self.cpu_s += process_tree_usage()[1]
+@contextlib.contextmanager
+def measured_cost() -> Iterator[Cost]:
+    """Measure the `with` block."""
+    cost = Cost(cpu_s=-process_tree_usage()[1])
+    over = threading.Event()
 
-    def _sample(self) -> None:
-        while not self._over.wait(SAMPLE_S):
-            self.bytes = max(self.bytes, process_tree_usage()[0])
+    def sample() -> None:
+        while not over.wait(SAMPLE_S):
+            cost.bytes = max(cost.bytes, process_tree_usage()[0])
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield cost
+    finally:
+        over.set()
+        thread.join()
+        cost.cpu_s += process_tree_usage()[1]
 
 
 def process_tree_usage() -> tuple[int, float]:
@@ -112,7 +112,7 @@ def measure(folder: Path, entries: int, sizes: list[int]) -> None:
             for path in (folder / "one").glob("binlog.*"):
                 (binlog / path.name).hardlink_to(path)
         found = pipeline.read_binlog(spark, f"{top}/*/binlog", columns=list(COLUMNS))
-        with Cost() as cost:
+        with measured_cost() as cost:
             took_s = seconds_of(timelines(found))
         count = found.count()
         print(

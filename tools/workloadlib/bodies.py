@@ -56,10 +56,10 @@ class Bodies:
         kind = rng.choices(KINDS, self._shares)[0]
         fields = kind.form.format(number, number % 12 + 1)
         head = f'{{"type":"{kind.name}",{fields}'
-        room = size - len(head) - len(',"data":""}')
-        if room >= 0:
+        left = size - len(head) - len(',"data":""}')
+        if left >= 0:
             start = rng.randrange(TEXT_BYTES)
-            return kind.name, f'{head},"data":"{self._text[start : start + room]}"}}'.encode()
+            return kind.name, f'{head},"data":"{self._text[start : start + left]}"}}'.encode()
         if kind.poison or size >= len(head) + 1:
             whole = f"{head}}}".encode()
             if len(whole) <= self._largest:

@@ -29,7 +29,24 @@ Entry = dict[str, Any]
 
 
 @dataclass
-class CheckResult:
+class Disagreements:
+    """The number of disagreements, and the texts of the first ones."""
+
+    count: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def report(self, text: str) -> None:
+        self.count += 1
+        if len(self.wrong) < MOST_REPORTED:
+            self.wrong.append(text)
+
+    @property
+    def outcome(self) -> str:
+        return "agree" if not self.count else f"disagree {self.count} times"
+
+
+@dataclass
+class CheckResult(Disagreements):
     """`deferred` counts deferred entries, `lost` jobs with entries in removed files."""
 
     entries: int = 0
@@ -37,20 +54,11 @@ class CheckResult:
     deferred: int = 0
     jobs: int = 0
     lost: int = 0
-    disagreements: int = 0
-    wrong: list[str] = field(default_factory=list)
-
-    def report(self, text: str) -> None:
-        """Count a disagreement and keep the first ones."""
-        self.disagreements += 1
-        if len(self.wrong) < MOST_REPORTED:
-            self.wrong.append(text)
 
     def summary(self) -> str:
-        outcome = "agree" if not self.disagreements else f"disagree {self.disagreements} times"
         gone = f", {self.lost} jobs with entries in files that were removed" if self.lost else ""
         return (
-            f"log and binlog {outcome}: {self.jobs} jobs, {self.entries} entries, of these"
+            f"log and binlog {self.outcome}: {self.jobs} jobs, {self.entries} entries, of these"
             f" {self.copies} copies and {self.deferred} deferred{gone}"
         )
 
@@ -83,43 +91,45 @@ class _Check:
     def entry(self, entry: Entry) -> None:
         result = self.result
         if entry["kind"] not in ("full", "short"):
-            result.report(f"{_place(entry)}: {entry['what']}")
+            result.report(f"{_position(entry)}: {entry['what']}")
             return
         job = entry["id"]
         if entry["state"] == "deleted" and not entry["body_bytes"] and not entry["ttr_s"]:
             return  # the entry of the highest id, without a job
         result.entries += 1
         if job in self.done:
-            result.report(f"{_place(entry)}: job {job} has an entry behind its end")
+            result.report(f"{_position(entry)}: job {job} has an entry behind its end")
             return
         progress = self.open.get(job)
         if progress is None:
             if job not in self.log.packed:
-                result.report(f"{_place(entry)}: job {job} is not in the log")
+                result.report(f"{_position(entry)}: job {job} is not in the log")
                 return
             progress = self.open[job] = JobProgress(self.log.job(job))
         self._match(entry, job, progress)
 
     def _match(self, entry: Entry, job: int, progress: JobProgress) -> None:
         full = entry["kind"] == "full"
-        place = _place(entry)
+        position = _position(entry)
         logged = progress.logged
         found = (entry["tube"] if full else logged.tube, entry["ttr_s"], entry["body_bytes"])
         if found != (logged.tube, logged.ttr, logged.size):
-            self.result.report(f"{place}: job {job} has another tube, TTR or size: {found}")
+            self.result.report(f"{position}: job {job} has another tube, TTR or size: {found}")
         if not _is_then(entry["created_at"], logged.events[0]):
-            self.result.report(f"{place}: job {job} was not put at {entry['created_at']}")
+            self.result.report(f"{position}: job {job} was not put at {entry['created_at']}")
         if full:
             self._body(entry, job, logged)
         at = self._find_event(entry, progress, full)
         if at is None:
-            self.result.report(f"{place}: job {job}: the log has no such event: {_describe(entry)}")
+            self.result.report(
+                f"{position}: job {job}: the log has no such event: {_describe(entry)}"
+            )
             return
         skipped = progress.logged.events[progress.at + 1 : at]
         if self.complete or progress.at >= 0:
             for event in skipped:
                 if self.written(event):
-                    self.result.report(f"{place}: job {job} has no entry of its {event.kind}")
+                    self.result.report(f"{position}: job {job} has no entry of its {event.kind}")
         if full and (progress.full or at > 0):
             self.result.copies += 1
         elif not self.written(progress.logged.events[at]):
@@ -134,7 +144,7 @@ class _Check:
         # Entries of C beanstalkd have no checksum, so only this finds a flipped bit.
         if (sha := sha_of(self.bodies.read(entry))) != logged.sha:
             text = f"job {job} has another body: its sha is {sha}, {logged.sha} in the log"
-            self.result.report(f"{_place(entry)}: {text}")
+            self.result.report(f"{_position(entry)}: {text}")
 
     def _find_event(self, entry: Entry, progress: JobProgress, full: bool) -> int | None:
         """Return the first event that an entry can be of. A copy repeats an earlier event.
@@ -196,7 +206,7 @@ def _is_then(text: str, event: JobEvent) -> bool:
     return event.sent_ns - SLACK_NS <= at_ns <= event.at_ns + SLACK_NS
 
 
-def _place(entry: Entry) -> str:
+def _position(entry: Entry) -> str:
     return f"{entry['file']}:{entry['offset']}"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from . import WorkloadError
-from .check import COUNTERS, MOST_REPORTED
+from .check import COUNTERS, Disagreements
 from .job_log import JobLog
 from .model import sha_of
 
@@ -16,7 +16,7 @@ _EVENT = re.compile(r"(?:^|;)([a-z]+)@")
 
 
 @dataclass
-class HistoryResult:
+class HistoryResult(Disagreements):
     """`without_due` counts jobs without an event `due`.
 
     No entry states it, so the history does not know its time if compaction copies the job
@@ -25,19 +25,10 @@ class HistoryResult:
 
     messages: int = 0
     without_due: int = 0
-    disagreements: int = 0
-    wrong: list[str] = field(default_factory=list)
-
-    def report(self, text: str) -> None:
-        """Count a disagreement and keep the first ones."""
-        self.disagreements += 1
-        if len(self.wrong) < MOST_REPORTED:
-            self.wrong.append(text)
 
     def summary(self) -> str:
-        outcome = "agree" if not self.disagreements else f"disagree {self.disagreements} times"
         lacking = f", {self.without_due} of them without a due" if self.without_due else ""
-        return f"log and history {outcome}: {self.messages} messages{lacking}"
+        return f"log and history {self.outcome}: {self.messages} messages{lacking}"
 
 
 def check_history(log: JobLog, folder: Path) -> HistoryResult:

@@ -6,7 +6,7 @@ import time
 
 from . import ContradictionError
 from .bodies import POISON
-from .connection import Connection, Reply
+from .connection import Connection, Reply, When
 from .job_commands import JobCommand, bury, delete, execute, release, touch
 from .model import Job, Tube, sha_of
 from .run import MOST_BYTES, MOST_COMMANDS, Consumer, Producer, Run
@@ -24,11 +24,11 @@ def reserve(run: Run, consumer: Consumer, count: int) -> list[Job]:
         b"reserve" if run.rng.random() < 0.2 else b"reserve-with-timeout %d" % WAIT_S
         for _ in range(count)
     ]
-    sent_ns, replies = connection.expect(commands, [b"RESERVED "] * count)
+    replies = connection.expect(commands, [b"RESERVED "] * count)
     jobs = []
     for reply in replies:
         job = _recognised(run, consumer, reply)
-        run.model.reserve(job, sent_ns, reply.at_ns, connection.name)
+        run.model.reserve(job, reply.when)
         jobs.append(job)
     return jobs
 
@@ -86,7 +86,7 @@ def disconnect(run: Run, consumer: Consumer, held: list[Job]) -> None:
     consumer.connection.close()
     at_ns = await_jobs(run.operator, [(job, "ready", job.timeouts) for job in held])
     for job in held:
-        run.model.give_back(job, closed_ns, at_ns, name)
+        run.model.give_back(job, When(closed_ns, at_ns, name))
     consumer.connections += 1
     consumer.connection = run.connect(f"{consumer.name}.{consumer.connections}")
     watch(consumer.connection, [tube for tube in consumer.tubes if not tube.unwatched])
@@ -136,8 +136,8 @@ def put_into(run: Run, producer: Producer, tube: Tube, jobs: list[tuple[Job, byt
 def send(run: Run, producer: Producer, batch: list[tuple[Job | Tube, bytes]]) -> None:
     connection = producer.connection
     words = [b"INSERTED " if isinstance(what, Job) else b"USING " for what, _ in batch]
-    sent_ns, replies = connection.expect([command for _, command in batch], words)
+    replies = connection.expect([command for _, command in batch], words)
     for (what, _), reply in zip(batch, replies, strict=True):
         if isinstance(what, Job):
             what.id = reply.job_id()
-            run.model.put(what, sent_ns, reply.at_ns, connection.name)
+            run.model.put(what, reply.when)

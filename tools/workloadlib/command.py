@@ -6,8 +6,9 @@ import argparse
 import contextlib
 import math
 import re
-import sys
 from pathlib import Path
+
+from benchlib.command import positive, report
 
 from . import ContradictionError, WorkloadError
 from .connection import Connection
@@ -102,22 +103,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def positive(text: str) -> int:
-    value = int(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError("must be above 0")
-    return value
-
-
 def size(text: str) -> int:
     matched = re.fullmatch(r"([1-9]\d{0,14})([KMG]?)", text.upper())
     if matched is None:
         raise argparse.ArgumentTypeError(f"{text}: give bytes, with K, M or G if need be")
     return int(matched[1]) * UNITS[matched[2]]
-
-
-def report(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def settings_from(options: argparse.Namespace) -> Settings:
@@ -169,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
         stack.callback(close, connections)
         # The server ends first, because a closed connection releases its jobs.
         target = stack.enter_context(running_server(wanted))
-        log = stack.enter_context(LogWriter(options.log))
+        log = stack.enter_context(contextlib.closing(LogWriter(options.log)))
         log.begin({**settings.to_json(), **facts})
         result = drive(settings, target, connections, log)
     return report_run(result)
@@ -192,19 +182,19 @@ def report_run(result: RunResult) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
+    from .check import CheckResult
     from .check import check as check_binlog
-    from .check_history import check_history
+    from .check_history import HistoryResult, check_history
     from .job_log import read_job_log
 
     log, folder = options.check
     job_log = read_job_log(log)
-    result = check_binlog(job_log, folder)
-    report(result.summary())
-    wrong = list(result.wrong)
+    results: list[CheckResult | HistoryResult] = [check_binlog(job_log, folder)]
     if options.history is not None:
-        result = check_history(job_log, options.history)
+        results.append(check_history(job_log, options.history))
+    for result in results:
         report(result.summary())
-        wrong += result.wrong
+    wrong = [text for result in results for text in result.wrong]
     for text in wrong:
         report(f"wrong: {text}")
     return EXIT_CONTRADICTION if wrong else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import ContradictionError, WorkloadError
 
@@ -14,11 +14,18 @@ RECEIVE_BYTES = 1 << 18
 WITH_BODY = (b"RESERVED ", b"FOUND ", b"OK ")
 
 
-@dataclass(slots=True)
-class Reply:
-    """`at_ns` is the wall time at which its end was read."""
+class When(NamedTuple):
+    """The wall times between which an event happened, in nanoseconds, and its connection."""
 
+    sent_ns: int
     at_ns: int
+    conn: str
+
+
+class Reply(NamedTuple):
+    """`when` lasts from the sending of the batch until the end of this reply was read."""
+
+    when: When
     line: bytes
     body: bytes = b""
 
@@ -43,46 +50,46 @@ class Connection:
         """Close the connection; its jobs become ready."""
         self._socket.close()
 
-    def ask(self, commands: Sequence[bytes]) -> tuple[int, list[Reply]]:
-        """Send commands without their CR LF; return the wall time of the send, and the replies."""
-        sent_ns = time.time_ns()
+    def ask(self, commands: Sequence[bytes]) -> list[Reply]:
+        """Send commands without their CR LF; return the replies."""
         if not commands:
-            return sent_ns, []
+            return []
         try:
+            sent_ns = time.time_ns()
             self._socket.sendall(b"\r\n".join(commands) + b"\r\n")
-            replies = self._replies(len(commands))
+            replies = self._replies(len(commands), sent_ns)
         except OSError as error:
             why = error.strerror or str(error)
             raise WorkloadError(f"the connection {self.name} was lost: {why}") from error
         self._answered()
-        return sent_ns, replies
+        return replies
 
-    def expect(self, commands: Sequence[bytes], words: Sequence[bytes]) -> tuple[int, list[Reply]]:
+    def expect(self, commands: Sequence[bytes], words: Sequence[bytes]) -> list[Reply]:
         """Send commands whose replies begin with `words`. Raises ContradictionError."""
-        sent_ns, replies = self.ask(commands)
+        replies = self.ask(commands)
         for command, word, reply in zip(commands, words, replies, strict=True):
             if not reply.line.startswith(word):
                 raise ContradictionError(
                     f"{self.name}: {command[:60]!r} got {reply.line[:60]!r}, not {word.decode()}"
                 )
-        return sent_ns, replies
+        return replies
 
-    def _replies(self, count: int) -> list[Reply]:
+    def _replies(self, count: int, sent_ns: int) -> list[Reply]:
         replies: list[Reply] = []
         data = self._rest
         while len(replies) < count:
             more = self._socket.recv(RECEIVE_BYTES)
             if not more:
                 raise ConnectionError("the server closed it")
-            at_ns = time.time_ns()
+            when = When(sent_ns, time.time_ns(), self.name)
             data += more
-            position = _take(data, at_ns, replies, count)
+            position = _take(data, when, replies, count)
             data = data[position:]
         self._rest = data
         return replies
 
 
-def _take(data: bytes, at_ns: int, replies: list[Reply], count: int) -> int:
+def _take(data: bytes, when: When, replies: list[Reply], count: int) -> int:
     """Append complete replies and return the position of the next one."""
     position = 0
     while len(replies) < count:
@@ -91,12 +98,12 @@ def _take(data: bytes, at_ns: int, replies: list[Reply], count: int) -> int:
             break
         line = data[position:end]
         if not line.startswith(WITH_BODY):
-            replies.append(Reply(at_ns, line))
+            replies.append(Reply(when, line))
             position = end + 2
             continue
         size = int(line.rsplit(b" ", 1)[1])
         if len(data) < end + 4 + size:
             break
-        replies.append(Reply(at_ns, line, data[end + 2 : end + 2 + size]))
+        replies.append(Reply(when, line, data[end + 2 : end + 2 + size]))
         position = end + 4 + size
     return position

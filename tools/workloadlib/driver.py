@@ -99,7 +99,7 @@ def _prepared(
         consumer = Consumer(name, connect(name), _watched(run, index))
         watch(consumer.connection, consumer.tubes)
         run.consumers.append(consumer)
-    _, replies = run.operator.expect([b"stats"], [b"OK "])
+    replies = run.operator.expect([b"stats"], [b"OK "])
     return run, parse_stats(replies[0].body)
 
 

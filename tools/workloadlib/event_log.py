@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from . import WorkloadError
@@ -30,15 +29,7 @@ class LogWriter:
         except OSError as error:
             raise WorkloadError(f"cannot write {path}: {error.strerror}") from error
 
-    def __enter__(self) -> LogWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._file.close()
 
     def begin(self, parameters: dict[str, object]) -> None:

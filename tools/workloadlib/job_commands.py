@@ -4,62 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from .connection import Connection, Reply
+from .connection import Connection, Reply, When
 from .model import Job, Model
-
-Note = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class JobCommand:
-    """`note` gets the times and the connection once the reply begins with `word`."""
+    """`log` logs the event when the reply begins with `word`."""
 
     command: bytes
     word: bytes
-    note: Note
+    log: Callable[[When], None]
 
 
 def delete(model: Model, job: Job) -> JobCommand:
-    return JobCommand(
-        b"delete %d" % job.id, b"DELETED", lambda sent, at, conn: model.delete(job, sent, at, conn)
-    )
+    return JobCommand(b"delete %d" % job.id, b"DELETED", partial(model.delete, job))
 
 
 def touch(model: Model, job: Job) -> JobCommand:
-    return JobCommand(
-        b"touch %d" % job.id, b"TOUCHED", lambda sent, at, conn: model.touch(job, sent, at, conn)
-    )
+    return JobCommand(b"touch %d" % job.id, b"TOUCHED", partial(model.touch, job))
 
 
 def bury(model: Model, job: Job, pri: int) -> JobCommand:
-    return JobCommand(
-        b"bury %d %d" % (job.id, pri),
-        b"BURIED",
-        lambda sent, at, conn: model.bury(job, pri, sent, at, conn),
-    )
+    return JobCommand(b"bury %d %d" % (job.id, pri), b"BURIED", partial(model.bury, job, pri))
 
 
 def release(model: Model, job: Job, pri: int, delay: int) -> JobCommand:
-    return JobCommand(
-        b"release %d %d %d" % (job.id, pri, delay),
-        b"RELEASED",
-        lambda sent, at, conn: model.release(job, pri, delay, sent, at, conn),
-    )
+    command = b"release %d %d %d" % (job.id, pri, delay)
+    return JobCommand(command, b"RELEASED", partial(model.release, job, pri, delay))
 
 
 def kick_job(model: Model, job: Job) -> JobCommand:
-    return JobCommand(
-        b"kick-job %d" % job.id, b"KICKED", lambda sent, at, conn: model.kick(job, sent, at, conn)
-    )
+    return JobCommand(b"kick-job %d" % job.id, b"KICKED", partial(model.kick, job))
 
 
 def reserve_job(model: Model, job: Job) -> JobCommand:
-    return JobCommand(
-        b"reserve-job %d" % job.id,
-        b"RESERVED %d " % job.id,
-        lambda sent, at, conn: model.reserve(job, sent, at, conn),
-    )
+    word = b"RESERVED %d " % job.id
+    return JobCommand(b"reserve-job %d" % job.id, word, partial(model.reserve, job))
 
 
 def execute(connection: Connection, commands: list[JobCommand]) -> list[Reply]:
@@ -67,7 +50,7 @@ def execute(connection: Connection, commands: list[JobCommand]) -> list[Reply]:
     if not commands:
         return []
     words = [command.word for command in commands]
-    sent_ns, replies = connection.expect([command.command for command in commands], words)
+    replies = connection.expect([command.command for command in commands], words)
     for command, reply in zip(commands, replies, strict=True):
-        command.note(sent_ns, reply.at_ns, connection.name)
+        command.log(reply.when)
     return replies

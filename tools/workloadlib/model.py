@@ -7,11 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from . import ContradictionError
+from .connection import When
 from .event_log import LogWriter
 
 ENTRY_BYTES = 84
 """Size of an entry without tube and body."""
 SHA_DIGITS = 16
+NEVER = When(0, 0, "")
 
 
 def sha_of(body: bytes) -> str:
@@ -45,7 +47,7 @@ class Tube:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """`text` is the common part of its log lines; `sent_ns` and `at_ns` are of its last event.
+    """`text` is the common part of its log lines; `when` is that of its last event.
 
     Delay and TTR are seconds.
     """
@@ -65,8 +67,7 @@ class Job:
     buries: int = 0
     kicks: int = 0
     text: str = ""
-    sent_ns: int = 0
-    at_ns: int = 0
+    when: When = NEVER
 
     @property
     def short_ttr(self) -> bool:
@@ -75,7 +76,7 @@ class Job:
 
 
 class Model:
-    """Each method is an event; `conn` is the connection, times are wall nanoseconds."""
+    """Each method is an event."""
 
     def __init__(self, tubes: list[Tube], log: LogWriter) -> None:
         self.tubes = tubes
@@ -89,7 +90,7 @@ class Model:
         """Ready jobs in watched tubes."""
         return sum(tube.ready for tube in self.tubes if not tube.unwatched)
 
-    def put(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def put(self, job: Job, when: When) -> None:
         if self.jobs.setdefault(job.id, job) is not job:
             raise ContradictionError(f"the id {job.id} was given twice")
         tube = job.tube
@@ -100,73 +101,73 @@ class Model:
         tube.put += 1
         self.entry_bytes += ENTRY_BYTES + len(tube.name) + job.size + 2
         self._enter(job, "delayed" if job.delay else "ready")
-        self._log_event("put", job, sent_ns, at_ns, conn)
+        self._log_event("put", job, when)
 
-    def reserve(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def reserve(self, job: Job, when: When) -> None:
         self._leave(job, "ready", "buried", "delayed")
         job.reserves += 1
         self._enter(job, "reserved")
-        self._log_event("reserve", job, sent_ns, at_ns, conn)
+        self._log_event("reserve", job, when)
 
-    def touch(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def touch(self, job: Job, when: When) -> None:
         if job.state != "reserved":
             raise ContradictionError(f"job {job.id} is {job.state} and was touched")
-        self._log_event("touch", job, sent_ns, at_ns, conn)
+        self._log_event("touch", job, when)
 
-    def release(self, job: Job, pri: int, delay: int, sent_ns: int, at_ns: int, conn: str) -> None:
+    def release(self, job: Job, pri: int, delay: int, when: When) -> None:
         self._leave(job, "reserved")
         job.pri, job.delay = pri, delay
         job.releases += 1
         self.entry_bytes += ENTRY_BYTES
         self._enter(job, "delayed" if delay else "ready")
-        self._log_event("release", job, sent_ns, at_ns, conn)
+        self._log_event("release", job, when)
 
-    def bury(self, job: Job, pri: int, sent_ns: int, at_ns: int, conn: str) -> None:
+    def bury(self, job: Job, pri: int, when: When) -> None:
         self._leave(job, "reserved")
         job.pri = pri
         job.buries += 1
         self.entry_bytes += ENTRY_BYTES
         self._enter(job, "buried")
-        self._log_event("bury", job, sent_ns, at_ns, conn)
+        self._log_event("bury", job, when)
 
-    def kick(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def kick(self, job: Job, when: When) -> None:
         self._leave(job, "buried", "delayed")
         job.kicks += 1
         self.entry_bytes += ENTRY_BYTES
         self._enter(job, "ready")
-        self._log_event("kick", job, sent_ns, at_ns, conn)
+        self._log_event("kick", job, when)
 
-    def timeout(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def timeout(self, job: Job, when: When) -> None:
         self._leave(job, "reserved")
         job.timeouts += 1
         self._enter(job, "ready")
-        self._log_event("timeout", job, sent_ns, at_ns, conn)
+        self._log_event("timeout", job, when)
 
-    def give_back(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def give_back(self, job: Job, when: When) -> None:
         self._leave(job, "reserved")
         self._enter(job, "ready")
-        self._log_event("return", job, sent_ns, at_ns, conn)
+        self._log_event("return", job, when)
 
-    def due(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def due(self, job: Job, when: When) -> None:
         self._leave(job, "delayed")
         self._enter(job, "ready")
-        self._log_event("due", job, sent_ns, at_ns, conn)
+        self._log_event("due", job, when)
 
-    def delete(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def delete(self, job: Job, when: When) -> None:
         self._leave(job, "ready", "reserved", "buried", "delayed")
         job.tube.deleted += 1
-        self._end("delete", job, sent_ns, at_ns, conn)
+        self._end("delete", job, when)
 
-    def truncate(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def truncate(self, job: Job, when: When) -> None:
         self._leave(job, "ready", "buried", "delayed")
         job.tube.truncated += 1
-        self._end("truncate", job, sent_ns, at_ns, conn)
+        self._end("truncate", job, when)
 
-    def _end(self, event: str, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def _end(self, event: str, job: Job, when: When) -> None:
         job.state = "deleted"
         self.entry_bytes += ENTRY_BYTES
         del self.jobs[job.id]
-        self._log_event(event, job, sent_ns, at_ns, conn)
+        self._log_event(event, job, when)
 
     def _enter(self, job: Job, state: str) -> None:
         job.state = state
@@ -193,10 +194,10 @@ class Model:
         else:
             del tube.delayed[job.id]
 
-    def _log_event(self, event: str, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
-        job.sent_ns, job.at_ns = sent_ns, at_ns
+    def _log_event(self, event: str, job: Job, when: When) -> None:
+        job.when = when
         self.by_tube[job.tube.name][event] += 1
         self._log.event(
-            f'"at_ns":{at_ns},"sent_ns":{sent_ns},"event":"{event}","id":{job.id},'
-            f'"pri":{job.pri},"delay":{job.delay},{job.text},"conn":"{conn}"}}\n'
+            f'"at_ns":{when.at_ns},"sent_ns":{when.sent_ns},"event":"{event}","id":{job.id},'
+            f'"pri":{job.pri},"delay":{job.delay},{job.text},"conn":"{when.conn}"}}\n'
         )

@@ -31,9 +31,9 @@ def kick(run: Run, tube: Tube) -> None:
     if not jobs:
         return
     commands = [b"use " + tube.wire, b"kick %d" % len(jobs)]
-    sent_ns, replies = run.operator.expect(commands, [b"USING ", b"KICKED %d" % len(jobs)])
+    replies = run.operator.expect(commands, [b"USING ", b"KICKED %d" % len(jobs)])
     for job in jobs:
-        run.model.kick(job, sent_ns, replies[1].at_ns, run.operator.name)
+        run.model.kick(job, replies[1].when)
 
 
 def _choice(run: Run, tube: Tube) -> Job | None:
@@ -62,19 +62,19 @@ def pause(run: Run, tube: Tube) -> None:
     words = [b"WATCHING ", b"PAUSED", b"TIMED_OUT", b"PAUSED", b"WATCHING "]
     run.operator.expect(commands, words)
     run.paused += 1
-    _, replies = run.operator.ask([b"stats-tube " + name])
+    replies = run.operator.ask([b"stats-tube " + name])
     end = time.monotonic() + 1
     while b"pause-time-left: 0" not in replies[0].body:
         if time.monotonic() > end:
             raise ContradictionError(f"tube {tube.name} is still paused")
-        _, replies = run.operator.ask([b"stats-tube " + name])
+        replies = run.operator.ask([b"stats-tube " + name])
 
 
 def peek(run: Run, tube: Tube) -> None:
     states = (tube.ready, len(tube.delayed), len(tube.buried))
     words = [b"FOUND " if count else b"NOT_FOUND" for count in states]
     commands = [b"use " + tube.wire, b"peek-ready", b"peek-delayed", b"peek-buried"]
-    _, replies = run.operator.expect(commands, [b"USING ", *words])
+    replies = run.operator.expect(commands, [b"USING ", *words])
     if tube.buried and replies[3].job_id() != next(iter(tube.buried)):
         raise ContradictionError(f"the first buried job of {tube.name} is another")
 
@@ -96,7 +96,7 @@ def remove(run: Run, tube: Tube) -> None:
     job = _choice(run, tube)
     if tube.ready and (job is None or run.rng.random() < 0.5):
         commands = [b"use " + tube.wire, b"peek-ready"]
-        _, replies = run.operator.expect(commands, [b"USING ", b"FOUND "])
+        replies = run.operator.expect(commands, [b"USING ", b"FOUND "])
         job = run.model.jobs[replies[1].job_id()]
     if job is not None:
         execute(run.operator, [delete(run.model, job)])

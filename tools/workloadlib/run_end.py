@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from . import ContradictionError
 from .client_steps import consume, reserve
+from .connection import When
 from .job_commands import bury, execute, release
 from .model import Job, Tube
 from .run import MOST_COMMANDS, Run
@@ -34,19 +35,19 @@ def truncate(run: Run, do: Truncate) -> None:
     """Truncate some of the smallest tubes with jobs."""
     tubes = sorted((tube for tube in run.model.tubes if tube.jobs), key=lambda tube: tube.jobs)
     for tube in tubes[: run.settings.truncate]:
-        sent_ns, at_ns = truncate_timed(do, tube)
+        when = truncate_timed(do, tube)
         for job in [job for job in run.model.jobs.values() if job.tube is tube]:
-            run.model.truncate(job, sent_ns, at_ns, "control")
+            run.model.truncate(job, when)
 
 
-def truncate_timed(do: Truncate, tube: Tube) -> tuple[int, int]:
-    """Truncate a tube and return the wall times before and after."""
+def truncate_timed(do: Truncate, tube: Tube) -> When:
+    """Truncate a tube by the control socket."""
     expected, sent_ns = tube.jobs, time.time_ns()
     done = do(tube)
     if done != expected:
         text = f"{done} jobs of {tube.name} were truncated, and {expected} were there"
         raise ContradictionError(text)
-    return sent_ns, time.time_ns()
+    return When(sent_ns, time.time_ns(), "control")
 
 
 def leave_jobs(run: Run) -> None:
@@ -102,7 +103,7 @@ def _differences(what: str, expected: dict[str, str], stats: Stats) -> Iterator[
 
 def _of_jobs(run: Run) -> Iterator[str]:
     jobs = list(run.model.jobs.values())
-    _, found = jobs_stats(run.operator, jobs)
+    found = jobs_stats(run.operator, jobs)
     for job, stats in zip(jobs, found, strict=True):
         yield from _differences(f"job {job.id}", _stats_of(job), stats)
 
@@ -120,7 +121,7 @@ def _of_tube(tube: Tube, stats: Stats) -> Iterator[str]:
 
 
 def _of_server(run: Run, before: Stats) -> Iterator[str]:
-    _, replies = run.operator.expect([b"stats"], [b"OK "])
+    replies = run.operator.expect([b"stats"], [b"OK "])
     after = parse_stats(replies[0].body)
     events: Counter[str] = Counter()
     for counted in run.model.by_tube.values():

@@ -21,15 +21,14 @@ def parse_stats(body: bytes) -> Stats:
     return {key: value.strip('"') for key, colon, value in pairs if colon}
 
 
-def jobs_stats(connection: Connection, jobs: Sequence[Job]) -> tuple[int, list[Stats]]:
-    """Return the wall time of the request and the stats of each job, {} for a deleted one."""
+def jobs_stats(connection: Connection, jobs: Sequence[Job]) -> list[Stats]:
+    """Return the stats of each job, {} for a deleted one."""
     found: list[Stats] = []
-    first_ns = time.time_ns()
     for start in range(0, len(jobs), BATCH):
         batch = jobs[start : start + BATCH]
-        _, replies = connection.ask([b"stats-job %d" % job.id for job in batch])
+        replies = connection.ask([b"stats-job %d" % job.id for job in batch])
         found += [parse_stats(reply.body) for reply in replies]
-    return first_ns, found
+    return found
 
 
 def tubes_stats(connection: Connection, tubes: Sequence[Tube]) -> list[Stats]:
@@ -37,7 +36,7 @@ def tubes_stats(connection: Connection, tubes: Sequence[Tube]) -> list[Stats]:
     found: list[Stats] = []
     for start in range(0, len(tubes), BATCH):
         commands = [b"stats-tube " + tube.wire for tube in tubes[start : start + BATCH]]
-        _, replies = connection.expect(commands, [b"OK "] * len(commands))
+        replies = connection.expect(commands, [b"OK "] * len(commands))
         found += [parse_stats(reply.body) for reply in replies]
     return found
 
@@ -57,7 +56,7 @@ def await_jobs(
     while True:
         if holder is not None:
             holder.expect([b"list-tube-used"], [b"USING "])
-        _, found = jobs_stats(connection, [job for job, _, _ in waiting])
+        found = jobs_stats(connection, [job for job, _, _ in waiting])
         waiting = [
             want
             for want, stats in zip(waiting, found, strict=True)

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 from .client_steps import put_into, watch
+from .connection import When
 from .job_commands import bury, delete, execute, release, reserve_job, touch
 from .model import Job, Tube
 from .run import Run
@@ -84,7 +85,9 @@ class TimedPhase:
 
     def _expect(self, job: Job, event: str, seconds: int) -> None:
         length = seconds * SECOND_NS
-        self._pending.append(Pending(job, event, job.sent_ns + length, job.at_ns + length))
+        self._pending.append(
+            Pending(job, event, job.when.sent_ns + length, job.when.at_ns + length)
+        )
 
     def _hold(self, jobs: list[Job], touching: bool) -> None:
         model = self._run.model
@@ -120,8 +123,8 @@ class TimedPhase:
         at_ns = await_jobs(self._run.operator, wanted, self._holder)
         model = self._run.model
         for each in pending:
-            note = model.timeout if each.event == "timeout" else model.due
-            note(each.job, each.earliest, at_ns, self._holder.name)
+            log = model.timeout if each.event == "timeout" else model.due
+            log(each.job, When(each.earliest, at_ns, self._holder.name))
 
     def _end_short_ttr(self) -> None:
         """Delete or bury jobs with a short TTR, which no consumer can finish in time."""
