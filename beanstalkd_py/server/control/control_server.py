@@ -28,7 +28,7 @@ from beanstalkd_py.control.messages import (
 from beanstalkd_py.server.accept.listeners import Listener
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.logging.throttling import OUT_OF_DESCRIPTORS, DescriptorPressure
-from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
+from beanstalkd_py.server.process.fd_wait import FdWatcher, WaitingSocket
 
 MAX_CONNECTIONS = 64
 RECEIVE_BYTES = 1 << 14
@@ -87,7 +87,7 @@ class ControlServer:
                     if request.get(DO) != STOP:  # else the answer was complete before the stop
                         self._answer(connection, request)
             except ValueError as error:
-                connection.send({ERROR: f"{error}; check that both sides have the same version"})
+                connection.reply({ERROR: f"{error}; check that both sides have the same version"})
             except OSError:
                 pass  # the client is gone
             finally:
@@ -97,7 +97,7 @@ class ControlServer:
         name = request.get(DO)
         handler = self._handlers.get(name) if isinstance(name, str) else None
         if handler is None:
-            connection.send({ERROR: f"unknown request {name!r}"})
+            connection.reply({ERROR: f"unknown request {name!r}"})
             return
         LOGGER.debug("control: %s", name)
         steps = handler(request)
@@ -105,25 +105,23 @@ class ControlServer:
             try:
                 part = next(steps)
             except StopIteration as end:
-                connection.send({DONE: end.value})
+                connection.reply({DONE: end.value})
                 return
             except errors.BeanstalkdError as error:
-                connection.send({ERROR: str(error)})
+                connection.reply({ERROR: str(error)})
                 return
-            connection.send({PART: part})
+            connection.reply({PART: part})
             if isinstance(part, dict) and connection.is_stop_next():
                 steps.close()
-                connection.send({DONE: {**part, "stopped": True}})
+                connection.reply({DONE: {**part, "stopped": True}})
                 return
 
 
-class _Connection:
-    """A non-blocking socket. Reads at most one request ahead, while one is answered."""
+class _Connection(WaitingSocket):
+    """Reads at most one request ahead, while one is answered."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
-        self._readable = FdWatcher(sock.fileno(), READ)
-        self._writable = FdWatcher(sock.fileno(), WRITE)
+        super().__init__(sock)
         self._reader = MessageReader(REQUEST_BYTES)
         self._ahead: Message | None = None
 
@@ -131,7 +129,7 @@ class _Connection:
         """Return None at the end. Raises ValueError, OSError."""
         request, self._ahead = self._ahead, None
         while request is None and (request := self._reader.take()) is None:
-            data = self._receive()
+            data = self.receive(RECEIVE_BYTES)
             if not data:
                 return None
             self._reader.feed(data)
@@ -143,29 +141,12 @@ class _Connection:
             self._ahead = self._reader.take()
         if self._ahead is None:
             try:
-                self._reader.feed(self._socket.recv(RECEIVE_BYTES))
+                self._reader.feed(self.socket.recv(RECEIVE_BYTES))
             except BlockingIOError:
                 return False
             self._ahead = self._reader.take()
         return self._ahead is not None and self._ahead.get(DO) == STOP
 
-    def _receive(self) -> bytes:
-        while True:
-            try:
-                return self._socket.recv(RECEIVE_BYTES)
-            except BlockingIOError:
-                self._readable.wait()
-
-    def send(self, message: Message) -> None:
-        """Send all of it. Raises OSError."""
-        data = memoryview(encode(message))
-        while data:
-            try:
-                data = data[self._socket.send(data) :]
-            except BlockingIOError:
-                self._writable.wait()
-
-    def close(self) -> None:
-        """Close the watchers; call it before closing the socket."""
-        self._readable.close()
-        self._writable.close()
+    def reply(self, message: Message) -> None:
+        """Raises OSError."""
+        self.send(encode(message))

@@ -41,7 +41,7 @@ from beanstalkd_py.server.process.privileges import raise_descriptor_limit
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.tls.certificates import Certificates, make_context
 from beanstalkd_py.server.tls.handshakes import Handshake, Handshakes
-from beanstalkd_py.server.tls.tunnel import End, Tunnel
+from beanstalkd_py.server.tls.tunnel import TlsSocket, run_tunnel
 
 HANDSHAKE_S = 5.0
 CHECK_S = 0.1
@@ -173,7 +173,7 @@ class TlsTerminator:
                 self._counters.waiting += 1
 
         try:
-            Tunnel(client, plain, on_drain).run()
+            run_tunnel(client, plain, on_drain)
         finally:
             self._counters.waiting -= draining
 
@@ -251,18 +251,14 @@ def _bind_name(end: socket.socket, client: str) -> None:
 
 
 def _do_handshake(client: ssl.SSLSocket, handshake: Handshake) -> None:
-    end = End(client)
+    waiting = TlsSocket(client)
     try:
         while True:
             try:
-                client.do_handshake()
-                return
-            except ssl.SSLWantReadError:
-                event = READ
-            except ssl.SSLWantWriteError:
-                event = WRITE
-            handshake.waits_since = time.monotonic()
-            end.wait(event)
-            handshake.waits_since = None
+                return client.do_handshake()
+            except OSError as error:
+                handshake.waits_since = time.monotonic()
+                waiting.wait_after(error, READ)
+                handshake.waits_since = None
     finally:
-        end.close()
+        waiting.close()
