@@ -183,8 +183,7 @@ def connect(
     greenstalk, and NoConnectionError, also if the connection is lost inside the `with` block.
     """
     with contextlib.ExitStack() as stack:
-        with translate_errors(address, timeout_s):
-            opened = _open(address, timeout_s)
+        opened = stack.enter_context(open_socket(address, timeout_s))
         with _foreign_peers_named(address, timeout_s), translate_errors(address, timeout_s):
             if address.tls:
                 opened = _with_tls(opened, address, tls_options or TlsOptions())
@@ -216,23 +215,20 @@ def _foreign_peers_named(address: Address, timeout_s: float) -> Iterator[None]:
 def open_socket(address: Address, timeout_s: float) -> socket.socket:
     """Return a connected socket. Raises NoConnectionError."""
     with translate_errors(address, timeout_s):
-        return _open(address, timeout_s)
-
-
-def _open(address: Address, timeout_s: float) -> socket.socket:
-    if address.path:
-        return _open_unix(address.path, timeout_s)
-    try:
-        opened = socket.create_connection((address.host, address.port), timeout=timeout_s)
-        # Half a batch must not wait for the acknowledgement of the other half.
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    except (socket.gaierror, UnicodeError) as error:
-        text = f"cannot resolve host {address.host}; use --addr HOST:PORT"
-        raise errors.NoConnectionError(text) from error
-    except (ConnectionRefusedError, FileNotFoundError) as error:
-        raise _no_server(str(address)) from error
-    return opened
+        try:
+            if address.path:
+                return _open_unix(address.path, timeout_s)
+            opened = socket.create_connection((address.host, address.port), timeout=timeout_s)
+            # Half a batch must not wait for the acknowledgement of the other half.
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        except (socket.gaierror, UnicodeError) as error:
+            text = f"cannot resolve host {address.host}; use --addr HOST:PORT"
+            raise errors.NoConnectionError(text) from error
+        except (ConnectionRefusedError, FileNotFoundError) as error:
+            text = f"no server at {address}; start one, or use --addr HOST:PORT or unix:PATH"
+            raise errors.NoConnectionError(text) from error
+        return opened
 
 
 def _with_tls(opened: socket.socket, address: Address, tls_options: TlsOptions) -> socket.socket:
@@ -241,17 +237,12 @@ def _with_tls(opened: socket.socket, address: Address, tls_options: TlsOptions) 
     try:
         return tls_options.context().wrap_socket(opened, server_hostname=address.host)
     except ssl.SSLCertVerificationError as error:
-        opened.close()
         raise errors.NoConnectionError(
             f"{address}: certificate not trusted: {error.verify_message};"
             " use --tls-ca FILE to name the CA"
         ) from error
     except ssl.SSLError as error:
-        opened.close()
         raise errors.NoConnectionError(f"{address} does not speak TLS: {error.reason}") from error
-    except BaseException:
-        opened.close()
-        raise
 
 
 def _open_unix(path: str, timeout_s: float) -> socket.socket:
@@ -259,19 +250,10 @@ def _open_unix(path: str, timeout_s: float) -> socket.socket:
     try:
         opened.settimeout(timeout_s)
         opened.connect(path)
-    except (ConnectionRefusedError, FileNotFoundError) as error:
-        opened.close()
-        raise _no_server(f"unix:{path}") from error
     except BaseException:
         opened.close()
         raise
     return opened
-
-
-def _no_server(address: str) -> errors.NoConnectionError:
-    return errors.NoConnectionError(
-        f"no server at {address}; start one, or use --addr HOST:PORT or unix:PATH"
-    )
 
 
 @contextlib.contextmanager

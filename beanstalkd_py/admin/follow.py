@@ -13,9 +13,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from beanstalkd_py.admin import statistics
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection
 from beanstalkd_py.admin.job_record import Job
-from beanstalkd_py.admin.statistics import FREE_STATES, JobStats, TubeStats, job_stats, parse
+from beanstalkd_py.admin.jobs import with_bodies
+from beanstalkd_py.admin.statistics import JobStats, TubeStats
 
 AHEAD = 1024
 """Ids queried beyond the expected ones, because refused puts use up ids."""
@@ -31,7 +33,7 @@ class _Poll:
 
     puts: int
     tube: TubeStats
-    heads: list[int]
+    first_jobs: list[int]
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Follower:
         self.connection.client.use(self.tube)
         self._began_s = time.monotonic()
         self._last = self._first = self._poll()
-        self._next_id = max([self._last.puts, *self._last.heads]) + 1
+        self._next_id = max([self._last.puts, *self._last.first_jobs]) + 1
         existing = self._jobs_from(self._next_id - BEHIND, BEHIND + AHEAD)
         self._seen.update(job.id for job in existing)
 
@@ -65,8 +67,9 @@ class Follower:
         """Return the jobs that arrived since the last call and still exist, by id."""
         before, self._last = self._last, self._poll()
         puts = max(0, self._last.puts - before.puts)
-        # New ids exceed the highest id of the last poll, which is at most this far below any head.
-        start = max([self._next_id, *(head - puts - AHEAD for head in self._last.heads)])
+        # New ids exceed the highest id of the last poll, which is at most this far below each
+        # first job.
+        start = max([self._next_id, *(job - puts - AHEAD for job in self._last.first_jobs)])
         found = self._new(self._jobs_from(start - BEHIND, BEHIND + puts + 2 * AHEAD))
         if self._not_found(found) > self._given_up:
             found = self._new(self._jobs_from(start, FAR_AHEAD))
@@ -74,7 +77,7 @@ class Follower:
         self._next_id = max([start + puts, *(job.id + 1 for job in found)])
         self._seen = {job for job in self._seen if job >= self._next_id - BEHIND}
         self._seen.update(job.id for job in found)
-        jobs = self._with_bodies(found)
+        jobs = with_bodies(self.connection, found)
         self.shown += len(jobs)
         return jobs
 
@@ -84,18 +87,17 @@ class Follower:
         return max(0, growth - self.shown - len(found))
 
     def _poll(self) -> _Poll:
-        name = self.tube.encode()
-        peeks = [b"peek-" + state.encode() for state in FREE_STATES]
-        server, tube, *heads = self.connection.execute_all(
-            [b"stats", b"stats-tube " + name, *peeks]
+        peeks = [b"peek-" + state.encode() for state in statistics.FREE_STATES]
+        server, tube, *peeked = self.connection.execute_all(
+            [b"stats", statistics.stats_tube_command(self.tube), *peeks]
         )
-        puts = int(parse(server.expect(b"OK").body)["total-jobs"])
-        ids = [int(head.values[0]) for head in heads if head is not NOT_FOUND]
+        puts = int(statistics.parse(server.expect(b"OK").body)["total-jobs"])
+        ids = [int(reply.values[0]) for reply in peeked if reply is not NOT_FOUND]
         return _Poll(puts, TubeStats.read(tube), ids)
 
     def _jobs_from(self, start: int, count: int) -> list[JobStats]:
         first = max(1, start)
-        found = job_stats(self.connection, range(first, max(first, start + count)))
+        found = statistics.job_stats(self.connection, range(first, max(first, start + count)))
         return [job for job in found if job is not None]
 
     def _new(self, jobs: list[JobStats]) -> list[JobStats]:
@@ -104,12 +106,4 @@ class Follower:
             job
             for job in jobs
             if job.tube == self.tube and job.id not in self._seen and job.age_s <= max_age_s
-        ]
-
-    def _with_bodies(self, found: list[JobStats]) -> list[Job]:
-        bodies = self.connection.execute_all([b"peek %d" % job.id for job in found])
-        return [
-            Job.of(stats, body.body)
-            for stats, body in zip(found, bodies, strict=True)
-            if body is not NOT_FOUND
         ]

@@ -24,6 +24,7 @@ from beanstalkd_py.admin import statistics
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection, Reply
 from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.admin.job_scan import first_job
+from beanstalkd_py.admin.jobs import with_bodies
 from beanstalkd_py.admin.statistics import JobStats, TubeStats
 
 FIRST_STEP = 256
@@ -85,14 +86,11 @@ def scan(
     tube that has only reserved jobs yields none. Raises RefusedError if the tube does not exist.
     """
     found = Scan()
-    stats = _tube(connection.execute(statistics.stats_tube(tube)), tube)
+    stats = _tube(connection.execute(statistics.stats_tube_command(tube)), tube)
     found.expected = stats.alive
-    heads = [
-        first_job(connection, tube, state)
-        for state in statistics.FREE_STATES
-        if stats.count([state])
-    ]
-    frontiers = _frontiers(sorted({head for head in heads if head is not None}))
+    states = [state for state in statistics.FREE_STATES if stats.count([state])]
+    first = {first_job(connection, tube, state) for state in states}
+    frontiers = _frontiers(sorted(job for job in first if job is not None))
     found.complete = not frontiers
     while frontiers and not found.complete:
         frontier = frontiers[0]
@@ -144,7 +142,7 @@ def _confirm(connection: Connection, tube: str, found: Scan) -> bool:
 def _stats_of(connection: Connection, tube: str, ids: Iterable[int], found: Scan) -> list[Reply]:
     """Return the replies for these ids; count the tube's jobs before them."""
     first, *replies = connection.execute_all(
-        [statistics.stats_tube(tube), *(b"stats-job %d" % job for job in ids)]
+        [statistics.stats_tube_command(tube), *(b"stats-job %d" % job for job in ids)]
     )
     found.expected = _tube(first, tube).alive
     return replies
@@ -171,8 +169,4 @@ def read_jobs(connection: Connection, found: Scan) -> Iterator[Job]:
     """Yield the free jobs of a scan with their bodies, by id, without jobs deleted meanwhile."""
     free = [job for _, job in sorted(found.jobs.items()) if job.state in statistics.FREE_STATES]
     for start in range(0, len(free), READ_BATCH):
-        batch = free[start : start + READ_BATCH]
-        bodies = connection.execute_all([b"peek %d" % job.id for job in batch])
-        for stats, body in zip(batch, bodies, strict=True):
-            if body is not NOT_FOUND:
-                yield Job.of(stats, body.body)
+        yield from with_bodies(connection, free[start : start + READ_BATCH])

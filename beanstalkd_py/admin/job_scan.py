@@ -1,8 +1,8 @@
-"""Find the jobs of a tube from their heads on, while a command removes them.
+"""Find the jobs of a tube from the first one of a state on, while a command removes them.
 
 A peek shows the first job of a state; no command shows the second. Ids next to the first one tend
 to belong to the same tube, so that one pipeline queries a window of ids. A caller that removes the
-jobs found sees the next head, until there is none. No job is missed, whatever the ids are.
+jobs found sees the next first job, until there is none. No job is missed, whatever the ids are.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from beanstalkd_py.admin.connection import (
     refusal_error,
 )
 from beanstalkd_py.admin.job_record import Job, put_command
+from beanstalkd_py.admin.job_scan import first_job
 from beanstalkd_py.admin.statistics import JobStats, job_stats
 
 DELETE = "delete"
@@ -91,24 +92,20 @@ def peek(connection: Connection, job: int) -> Job:
     return Job.of(JobStats.read(stats), found.expect(b"FOUND").body)
 
 
+def with_bodies(connection: Connection, found: Sequence[JobStats]) -> list[Job]:
+    """Return these jobs with their bodies, without those that were deleted meanwhile."""
+    replies = connection.execute_all([b"peek %d" % stats.id for stats in found])
+    pairs = zip(found, replies, strict=True)
+    return [Job.of(stats, reply.body) for stats, reply in pairs if reply is not NOT_FOUND]
+
+
 def peek_first(connection: Connection, tube: str, state: str) -> Job:
     """Return the first job of a tube in a free state. Raises RefusedError."""
-    client = connection.client
-    client.use(tube)
-    peeks = {
-        "ready": client.peek_ready,
-        "delayed": client.peek_delayed,
-        "buried": client.peek_buried,
-    }
-    try:
-        found = peeks[state]()
-    except greenstalk.NotFoundError:
+    first = first_job(connection, tube, state)
+    if first is None:
         text = f"tube {tube} has no {state} job (NOT_FOUND)"
-        raise errors.RefusedError("NOT_FOUND", text) from None
-    stats = job_stats(connection, [found.id])[0]
-    if stats is None:
-        raise refusal_error("NOT_FOUND", f"job {found.id}")
-    return Job.of(stats, found.body)
+        raise errors.RefusedError("NOT_FOUND", text)
+    return peek(connection, first)
 
 
 def delete(connection: Connection, ids: Sequence[int]) -> list[str]:

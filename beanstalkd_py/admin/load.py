@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection, connect, open_socket
-from beanstalkd_py.admin.statistics import TubeStats, max_job_size
+from beanstalkd_py.admin.statistics import TubeStats, max_job_size, stats_tube_command
 from beanstalkd_py.core.load_generator import Command, Load, LoadFailedError, Role, Times
 from beanstalkd_py.plural import counted
 
@@ -86,7 +86,7 @@ def is_local(address: Address, timeout_s: float) -> bool:
 
 def check_tubes(connection: Connection, tubes: tuple[str, ...]) -> None:
     """Raise ToolUsageError if a tube has jobs or is used by other clients."""
-    replies = connection.execute_all([b"stats-tube " + tube.encode() for tube in tubes])
+    replies = connection.execute_all([stats_tube_command(tube) for tube in tubes])
     for tube, reply in zip(tubes, replies, strict=True):
         if reply is NOT_FOUND:
             continue
@@ -158,7 +158,7 @@ def drain(address: Address, timeout_s: float, tubes: tuple[str, ...]) -> int:
             load.start(0, 0)
             _run(load, address, timeout_s, lambda: None)
             # Jobs of connections closed just now become ready once the server notices.
-            replies = connection.execute_all([b"stats-tube " + tube.encode() for tube in tubes])
+            replies = connection.execute_all([stats_tube_command(tube) for tube in tubes])
             alive = sum(TubeStats.read(one).alive for one in replies if one is not NOT_FOUND)
             if not alive:
                 return load.replies(Command.DELETE)

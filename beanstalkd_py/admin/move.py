@@ -31,7 +31,7 @@ from beanstalkd_py.admin.connection import NOT_FOUND, Connection
 from beanstalkd_py.admin.id_scan import scan
 from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.admin.job_scan import next_jobs
-from beanstalkd_py.admin.jobs import put_copies, reveal
+from beanstalkd_py.admin.jobs import put_copies, reveal, with_bodies
 from beanstalkd_py.admin.staging import StagedCopy, find_staged_copies, staging_delay_s
 from beanstalkd_py.admin.statistics import JobStats
 
@@ -111,12 +111,7 @@ def _move_batch(
     connection: Connection, source: str, target: str, batch: Sequence[JobStats], result: MoveResult
 ) -> int:
     """Move these jobs and return how many were moved; raise if the server refused a put."""
-    bodies = connection.execute_all([b"peek %d" % job.id for job in batch])
-    jobs = [
-        Job.of(stats, body.body)
-        for stats, body in zip(batch, bodies, strict=True)
-        if body is not NOT_FOUND
-    ]
+    jobs = with_bodies(connection, batch)
     result.started = True
     delays_s = [staging_delay_s(job.id, job.state) for job in jobs]
     copies = put_copies(connection, target, jobs, delays_s)
@@ -139,7 +134,7 @@ def _lock_target(connection: Connection, target: str) -> None:
     lock = f"beanstalkd-py.move.{hashlib.sha256(target.encode()).hexdigest()[:16]}"
     connection.execute(b"watch " + lock.encode()).expect(b"WATCHING")
     for _ in range(LOCK_ATTEMPTS):
-        stats = connection.execute(statistics.stats_tube(lock)).expect(b"OK")
+        stats = connection.execute(statistics.stats_tube_command(lock)).expect(b"OK")
         if int(statistics.parse(stats.body)["current-watching"]) == 1:
             return
         # The server counts a closed connection until it reads the end of its input.
@@ -150,9 +145,8 @@ def _lock_target(connection: Connection, target: str) -> None:
 
 def _recover(connection: Connection, target: str, result: MoveResult, deferred: Deferred) -> None:
     """Complete or withdraw the staged copies that a killed move has left in the target."""
-    used, stats = connection.execute_all([b"use " + target.encode(), statistics.stats_tube(target)])
-    used.expect(b"USING")
-    if statistics.parse(stats.expect(b"OK").body)["current-jobs-delayed"] == "0":
+    connection.client.use(target)
+    if not statistics.tube_stats(connection, target).delayed:
         return
     found = scan(connection, target)
     result.scan_incomplete = not found.complete

@@ -111,13 +111,13 @@ def max_job_size(connection: Connection) -> int:
     return int(server_stats(connection)["max-job-size"])
 
 
-def stats_tube(tube: str) -> bytes:
+def stats_tube_command(tube: str) -> bytes:
     return b"stats-tube " + tube.encode()
 
 
 def tube_stats(connection: Connection, tube: str) -> TubeStats:
     """Return a tube's statistics. Raises RefusedError if the tube does not exist."""
-    reply = connection.execute(stats_tube(tube))
+    reply = connection.execute(stats_tube_command(tube))
     if reply is NOT_FOUND:
         raise no_tube(tube)
     return TubeStats.read(reply)
@@ -150,11 +150,11 @@ class StatsReader:
     def replies(self) -> tuple[Statistics, list[Reply]]:
         """Return the server's statistics and the unparsed replies of all tubes, unsorted."""
         known = self._known
-        commands = [b"stats", b"list-tubes", *map(stats_tube, known)]
+        commands = [b"stats", b"list-tubes", *map(stats_tube_command, known)]
         server, listed, *replies = self._connection.execute_all(commands)
         names = _names(listed)
         new = sorted(set(names) - set(known))
-        replies += self._connection.execute_all(list(map(stats_tube, new)))
+        replies += self._connection.execute_all(list(map(stats_tube_command, new)))
         self._known = sorted(names)
         # A tube can be removed between the list and its own reply.
         return parse(server.expect(b"OK").body), [one for one in replies if one is not NOT_FOUND]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli import output
 from beanstalkd_py.cli.argument_types import Number, TimeType
 from beanstalkd_py.cli.options import AS_JSON, complete_folder, option
-from beanstalkd_py.cli.output import notice
 
 if TYPE_CHECKING:
     from beanstalkd_py.binlog.file_usage import FileUsage, FolderUsage
@@ -156,7 +155,7 @@ def verify(as_json: bool, folder: Path) -> int:
 
     def report(damage: Damage) -> None:
         if damage.tail:
-            notice(str(damage))
+            output.notice(str(damage))
         elif not as_json:
             click.echo(str(damage))
 
@@ -165,9 +164,9 @@ def verify(as_json: bool, folder: Path) -> int:
     with _read_errors(folder):
         verdict = check(found, report)
     if as_json:
-        click.echo(json.dumps(verdict.to_json()))
+        output.write_json(verdict.to_json())
     else:
-        notice(_summary(verdict))
+        output.notice(_summary(verdict))
     return 0 if verdict.clean else DAMAGED
 
 
@@ -203,35 +202,22 @@ def stats(as_json: bool, folder: Path) -> int:
     with _read_errors(folder):
         usage = folder_usage(found)
     if as_json:
-        click.echo(json.dumps(usage.to_json()))
+        output.write_json(usage.to_json())
     else:
         _show(usage)
     for damage in usage.damage:
-        notice(str(damage))
+        output.notice(str(damage))
     return DAMAGED if usage.damage else 0
 
 
 def _show(usage: FolderUsage) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    headings = ("file", "version", "bytes", "live bytes", "live", "full entries", "short entries")
+    rows = [_cells(file) for file in [*usage.files, usage.total()]]
+    output.write_table(output.Table((*headings, "jobs"), rows))
 
-    columns: dict[str, Callable[[FileUsage], str]] = {
-        "bytes": lambda file: f"{file.size:,}",
-        "live bytes": lambda file: f"{file.live_bytes:,}",
-        "live": lambda file: f"{100 * file.live_bytes / file.size:.0f}%" if file.size else "-",
-        "full entries": lambda file: f"{file.full_entries:,}",
-        "short entries": lambda file: f"{file.short_entries:,}",
-        "jobs": lambda file: f"{file.jobs:,}",
-    }
-    table = Table(box=box.SIMPLE, show_footer=True)
-    table.add_column("file", "total", no_wrap=True)
-    table.add_column("version", "")
-    for heading, text in columns.items():
-        table.add_column(heading, text(usage.total()), justify="right", no_wrap=True)
-    for file in usage.files:
-        version = "-" if file.version is None else str(file.version)
-        table.add_row(file.file, version, *(text(file) for text in columns.values()))
-    # Without a terminal, lines are not truncated to its width.
-    width = None if sys.stdout.isatty() else 160
-    Console(width=width, highlight=False).print(table)
+
+def _cells(file: FileUsage) -> output.Row:
+    version = "-" if file.version is None else str(file.version)
+    live = f"{100 * file.live_bytes / file.size:3.0f}%" if file.size else "   -"
+    entries = (file.full_entries, file.short_entries)
+    return (file.file, version, file.size, file.live_bytes, live, *entries, file.jobs)

@@ -204,9 +204,9 @@ def _delete_all(server: Server, connection: Connection, tube: str, states: tuple
 
 def _reserved_now(connection: Connection, tube: str) -> int:
     from beanstalkd_py.admin.connection import NOT_FOUND
-    from beanstalkd_py.admin.statistics import TubeStats, stats_tube
+    from beanstalkd_py.admin.statistics import TubeStats, stats_tube_command
 
-    reply = connection.execute(stats_tube(tube))
+    reply = connection.execute(stats_tube_command(tube))
     return 0 if reply is NOT_FOUND else TubeStats.read(reply).reserved
 
 

@@ -102,11 +102,11 @@ def _show(
 
 def _query(connection: Connection, tube: str | None, job: int | None) -> dict[str, Value]:
     from beanstalkd_py.admin.connection import NOT_FOUND, refusal_error
-    from beanstalkd_py.admin.statistics import no_tube, parse, stats_tube
+    from beanstalkd_py.admin.statistics import no_tube, parse, stats_tube_command
 
     command, texts = b"stats", TEXTS
     if tube is not None:
-        command = stats_tube(tube)
+        command = stats_tube_command(tube)
     elif job is not None:
         command, texts = b"stats-job %d" % job, _TEXTS_OF_A_JOB
     reply = connection.execute(command)
