@@ -72,11 +72,15 @@ class Stored(Message):
         return (_packed(address) + struct.pack(">iq", port, self.offset)).hex().upper()
 
     @property
+    def key_words(self) -> list[str]:
+        """The words of KEYS."""
+        return [word for word in self.properties.get(KEYS, "").split(" ") if word]
+
+    @property
     def keys(self) -> list[str]:
         """The index keys: UNIQ_KEY first, then the words of KEYS."""
         unique = self.properties.get(UNIQ_KEY)
-        words = [word for word in self.properties.get(KEYS, "").split(" ") if word]
-        return words if unique is None else [unique, *words]
+        return self.key_words if unique is None else [unique, *self.key_words]
 
 
 # Messages come from few hosts, and these two functions take half of the time to decode one.
@@ -88,6 +92,14 @@ def _packed(address: str) -> bytes:
 @lru_cache(maxsize=4096)
 def _address(packed: bytes) -> str:
     return str(ipaddress.ip_address(packed))
+
+
+def host_text(host: Host | None) -> str | None:
+    """Format a host as ADDRESS:PORT or [IPV6]:PORT."""
+    if host is None:
+        return None
+    address, port = host
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def java_hash(text: str) -> int:

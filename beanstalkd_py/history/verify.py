@@ -263,7 +263,7 @@ class _Verification:
 
     def _check_light(self, queue: ConsumeQueue) -> None:
         """Check units against the properties of their messages."""
-        for number, unit in queue.units(queue.find_begin(self.store.log.begin), queue.end):
+        for number, unit in queue.units(queue.find_from(self.store.log.begin), queue.end):
             if unit.offset >= self.end:
                 continue
             self.report.units += 1
@@ -281,7 +281,7 @@ class _Verification:
         if beyond > 0:
             what = f"{beyond} units from here on lead behind the end of the log"
             self.fault_at(queue.segments, first * UNIT, what)
-        begin = self._ends.get(queue, queue.find_begin(self.store.log.begin))
+        begin = self._ends.get(queue, queue.find_from(self.store.log.begin))
         for number, unit in queue.units(begin, queue.end):
             if unit.offset < self.end:
                 self._report_foreign_unit(queue, number, unit)

@@ -21,7 +21,7 @@ from beanstalkd_py.cli.output import readable, write
 from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
-    from beanstalkd_py.history.message import Host, Stored
+    from beanstalkd_py.history.message import Stored
 
 HEADINGS = (
     f"{'offset':>12}  {'stored (UTC)':24}  {'queue':>5}  {'queue offset':>12}"
@@ -48,6 +48,7 @@ def time_text(timestamp: int, unit: str = "milliseconds") -> str | None:
 def to_json(message: Stored) -> dict[str, Any]:
     """Return the JSON object that `history export` describes."""
     from beanstalkd_py.admin.job_record import body_to_json
+    from beanstalkd_py.history.message import host_text
     from beanstalkd_py.history.topics import tube_of
 
     return {
@@ -58,12 +59,12 @@ def to_json(message: Stored) -> dict[str, Any]:
         "offset": message.offset,
         "size": message.size,
         "message_id": message.message_id,
-        "keys": _keys(message),
+        "keys": message.key_words,
         "tags": message.properties.get("TAGS"),
         "stored_at": time_text(message.store_timestamp),
         "born_at": time_text(message.born_timestamp),
-        "born_host": _host(message.born_host),
-        "store_host": _host(message.store_host),
+        "born_host": host_text(message.born_host),
+        "store_host": host_text(message.store_host),
         "reconsume_times": message.reconsume_times,
         "flag": message.flag,
         "sys_flag": message.sys_flag,
@@ -71,17 +72,6 @@ def to_json(message: Stored) -> dict[str, Any]:
         "properties": message.properties,
         **body_to_json(message.body),
     }
-
-
-def _keys(message: Stored) -> list[str]:
-    return [word for word in message.properties.get("KEYS", "").split(" ") if word]
-
-
-def _host(host: Host | None) -> str | None:
-    if host is None:
-        return None
-    address, port = host
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def one_line(text: str) -> str:
@@ -92,7 +82,7 @@ def one_line(text: str) -> str:
 def line_of(message: Stored) -> str:
     from beanstalkd_py.history.topics import tube_of
 
-    keys = one_line(" ".join(_keys(message))) or "-"
+    keys = one_line(" ".join(message.key_words)) or "-"
     tags = one_line(message.properties.get("TAGS", "")) or "-"
     return (
         f"{message.offset:12}  {time_text(message.store_timestamp) or '-':24}"
@@ -102,6 +92,7 @@ def line_of(message: Stored) -> str:
 
 
 def full_text(message: Stored) -> str:
+    from beanstalkd_py.history.message import host_text
     from beanstalkd_py.history.topics import tube_of
 
     fields = {
@@ -110,8 +101,8 @@ def full_text(message: Stored) -> str:
         "queue": f"{message.queue_id}, offset {message.queue_offset}",
         "log": f"offset {message.offset}, {counted(message.size, 'byte')}",
         "message id": message.message_id,
-        "born": f"{time_text(message.born_timestamp) or '-'} by {_host(message.born_host)}",
-        "stored": f"{time_text(message.store_timestamp) or '-'} by {_host(message.store_host)}",
+        "born": f"{time_text(message.born_timestamp) or '-'} by {host_text(message.born_host)}",
+        "stored": f"{time_text(message.store_timestamp) or '-'} by {host_text(message.store_host)}",
         "reconsume times": str(message.reconsume_times),
         "flags": f"flag {message.flag}, sys flag {message.sys_flag}",
     }

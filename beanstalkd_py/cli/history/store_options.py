@@ -63,9 +63,7 @@ class StoreOptions:
         from beanstalkd_py.history.verify import Fault
 
         if store.fault and store_lock.was_stopped_cleanly(store.folder):
-            segments, end = store.log.segments, store.log.end
-            start = segments.start_of(end)
-            self.report_fault(Fault(str(segments.path(start)), end - start, store.fault))
+            self.report_fault(Fault.at(store.log.segments, store.log.end, store.fault))
 
     def sizes(self) -> Sizes | None:
         """Return the given sizes; None to detect them. Raises StoreUsageError, ToolUsageError."""

@@ -134,10 +134,10 @@ class ConsumeQueue:
             lambda unit: unit.size > 0 and 0 <= unit.offset < log_offset,
         )
 
-    def find_begin(self, log_begin: int) -> int:
-        """Return the queue offset of the oldest message that the log still has, or `end`."""
+    def find_from(self, log_offset: int) -> int:
+        """Return the queue offset of the first message from a log offset on, or `end`."""
         return self.bisect(
-            self.first, self.end, lambda unit: unit.is_filler or unit.offset < log_begin
+            self.first, self.end, lambda unit: unit.is_filler or unit.offset < log_offset
         )
 
     def write(self, first: int, units: bytes | memoryview) -> None:

@@ -105,9 +105,7 @@ def _next_known(store: ReadableStore, bad: int) -> int:
     following = [start for start in segments.starts if start > bad]
     found = min(following, default=store.log.end)
     for queue in store.queues:
-        number = queue.bisect(
-            queue.first, queue.end, lambda unit: unit.is_filler or unit.offset <= bad
-        )
+        number = queue.find_from(bad + 1)
         unit = queue.unit(number) if number < queue.end else None
         if unit is not None and unit.offset > bad:
             found = min(found, unit.offset)

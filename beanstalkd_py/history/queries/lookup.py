@@ -100,7 +100,7 @@ class ReadableStore:
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the queue offsets of the oldest and of the next message; (0, 0) if no queue."""
         queue = self.queues.get(topic, queue_id)
-        return (0, 0) if queue is None else (queue.find_begin(self.log.begin), queue.end)
+        return (0, 0) if queue is None else (queue.find_from(self.log.begin), queue.end)
 
     def find_time(self, topic: str, queue_id: int, timestamp: int, last: bool = False) -> int:
         """Return the queue offset of the first message stored at a time or later.

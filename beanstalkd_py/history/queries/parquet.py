@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beanstalkd_py.history.message import KEYS, TAGS, Host, Stored
+from beanstalkd_py.history.message import KEYS, TAGS, Stored, host_text
 from beanstalkd_py.history.topics import tube_of
 from beanstalkd_py.symlinks import sync_folder
 
@@ -125,10 +125,6 @@ def _number(name: str) -> Callable[[Stored], int | None]:
     return read
 
 
-def _keys(message: Stored) -> list[str]:
-    return [word for word in message.properties.get(KEYS, "").split(" ") if word]
-
-
 def _tube(message: Stored) -> str:
     # A foreign topic may contain bytes that are not UTF-8.
     return tube_of(message).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -139,19 +135,12 @@ def _time(timestamp: int) -> int | None:
     return timestamp if _FIRST_MS <= timestamp <= _LAST_MS else None
 
 
-def _host(host: Host | None) -> str | None:
-    if host is None:
-        return None
-    address, port = host
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
 _COLUMNS: dict[str, tuple[Any, Callable[[Stored], Any]]] = {
     "tube": (pa.string(), _tube),
     "topic": (pa.string(), lambda message: message.topic),
     "job_id": (pa.int64(), _number(KEYS)),
     "tags": (pa.string(), lambda message: message.properties.get(TAGS)),
-    "keys": (pa.list_(pa.string()), _keys),
+    "keys": (pa.list_(pa.string()), lambda message: message.key_words),
     "stored_at": (_TIME, lambda message: _time(message.store_timestamp)),
     "born_at": (_TIME, lambda message: _time(message.born_timestamp)),
     **{name: (pa.int64(), _number(name)) for name in COUNTS},
@@ -161,8 +150,8 @@ _COLUMNS: dict[str, tuple[Any, Callable[[Stored], Any]]] = {
     "offset": (pa.int64(), lambda message: message.offset),
     "size": (pa.int32(), lambda message: message.size),
     "message_id": (pa.string(), lambda message: message.message_id),
-    "born_host": (pa.string(), lambda message: _host(message.born_host)),
-    "store_host": (pa.string(), lambda message: _host(message.store_host)),
+    "born_host": (pa.string(), lambda message: host_text(message.born_host)),
+    "store_host": (pa.string(), lambda message: host_text(message.store_host)),
     "reconsume_times": (pa.int32(), lambda message: message.reconsume_times),
     "flag": (pa.int32(), lambda message: message.flag),
     "sys_flag": (pa.int32(), lambda message: message.sys_flag),

@@ -68,13 +68,8 @@ class MessageRange:
 
     def _bounds(self, queue: ConsumeQueue) -> tuple[int, int]:
         """Return the range of queue offsets."""
-        first = max(self.offset, self.store.log.begin)
-        low = queue.bisect(
-            queue.first, queue.end, lambda unit: unit.is_filler or unit.offset < first
-        )
-        high = queue.bisect(
-            low, queue.end, lambda unit: unit.is_filler or unit.offset < self.log_end
-        )
+        low = queue.find_from(max(self.offset, self.store.log.begin))
+        high = queue.find_from(self.log_end)
         return listing.stored_between(self.store, queue, low, high, self.begin, self.end)
 
     def _of_queue(self, queue: ConsumeQueue) -> Iterator[RangeItem]:
