@@ -14,13 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from beanstalkd_py import errors
-from beanstalkd_py.binlog.file_walk import damage_of_folder
+from beanstalkd_py.binlog.file_walk import HEADER_BYTES, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder, Shard
 from beanstalkd_py.binlog.layout import check_highest_number, highest_kept
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
 
-HEADER_BYTES = 4
 LENGTH_BYTES = 84
 """Of a length entry."""
 UNFINISHED = ".new"
@@ -101,12 +100,12 @@ def _compact(read: ReadShard, file_size: int, done: Compacted, steps: Steps) -> 
         with contextlib.suppress(OSError):
             _remove_unfinished(shard.path, steps)
         raise
-    _put_in_force(shard, [first + index for index in range(files)], old, steps)
+    _replace_files(shard, [first + index for index in range(files)], old, steps)
     done.files_after += files
     done.bytes_after += shard.size()
 
 
-def _put_in_force(shard: Shard, new: list[int], old: list[int], steps: Steps) -> None:
+def _replace_files(shard: Shard, new: list[int], old: list[int], steps: Steps) -> None:
     """Rename the new files and remove the old ones; every step leaves the same jobs."""
     for number in new:
         path = shard.path / f"binlog.{number}"

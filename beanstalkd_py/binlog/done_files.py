@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from beanstalkd_py import symlinks
-from beanstalkd_py.binlog.layout import done_number
+
+_DONE = re.compile(r"binlog\.([1-9]\d*)\.done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,11 @@ def list_done_files(folder: Path) -> list[DoneFile]:
     found = []
     with os.scandir(folder) as items:
         for item in items:
-            number = done_number(item.name)
-            if number is None:
+            if (name := _DONE.fullmatch(item.name)) is None:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 size = item.stat(follow_symlinks=False).st_blocks * 512
-                found.append(DoneFile(Path(item.path), number, size))
+                found.append(DoneFile(Path(item.path), int(name[1]), size))
     return sorted(found, key=lambda each: each.number)
 
 

@@ -9,21 +9,11 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 
+from beanstalkd_py.binlog import file_walk
 from beanstalkd_py.binlog.damage_messages import other_version
-from beanstalkd_py.binlog.file_walk import (
-    BUDGET_BYTES,
-    LONGEST_HEAD,
-    RETRY_S,
-    Damage,
-    Sink,
-    Tries,
-    Walk,
-    damage_of,
-    damage_of_folder,
-    has_entries,
-)
+from beanstalkd_py.binlog.file_walk import Damage, Sink, Walk
 from beanstalkd_py.binlog.folders import Folder, Shard
 from beanstalkd_py.core.binlog_reader import FileKind, Found, Selection
 from beanstalkd_py.regular_file import open_regular
@@ -44,13 +34,11 @@ _HEADINGS = (
 
 
 def headings(folder: Folder) -> str:
-    """Return the heading for the entries of a folder."""
     divided = any(shard.prefix for shard in folder.shards)
     return "file:offset".ljust(_SHARD_LOCATION_WIDTH if divided else _LOCATION_WIDTH) + _HEADINGS
 
 
 def line_of(damage: Damage, as_json: bool) -> bytes:
-    """Return the line for damage between the entries."""
     if as_json:
         return json.dumps(damage.to_json(), separators=(",", ":")).encode() + b"\n"
     width = _SHARD_LOCATION_WIDTH if "/" in damage.file else _LOCATION_WIDTH
@@ -61,7 +49,7 @@ def line_of(damage: Damage, as_json: bool) -> bytes:
 def dump(folder: Folder, selection: Selection, sink: Sink) -> bool:
     """Print all entries. Return whether nothing was wrong. Raises OSError."""
     clean = True
-    for damage in damage_of_folder(folder):
+    for damage in file_walk.damage_of_folder(folder):
         sink(line_of(damage, selection.as_json))
         clean = False
     for shard in folder.shards:
@@ -83,8 +71,8 @@ def follow(
     followers = [Follower(shard, selection, sink) for shard in folder.shards]
     try:
         while True:
-            moved = [follower.step() for follower in followers]
-            if not any(moved):
+            progressed = [follower.step() for follower in followers]
+            if not any(progressed):
                 wait(POLL_S)
     finally:
         for follower in followers:
@@ -101,69 +89,64 @@ class Follower:
         self._walk = Walk(shard, selection)
         self._reader = self._walk.reader
         self._number = 0
-        self._tries = Tries()
+        self._tries = file_walk.Tries()
         self._changed_ns = 0
         self._relist_mono = 0.0
         self._later: list[int] = []
-        self._steps = self._files()
+        self._fd = -1
+        self._is_last_look = False
 
     def close(self) -> None:
-        self._steps.close()
+        self._close_file()
         self._walk.close()
+
+    def _close_file(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def step(self) -> bool:
         """Read new entries; return False if there were none."""
-        return next(self._steps)
+        if self._fd < 0:
+            return self._open_next()
+        if any(os.pread(self._fd, file_walk.LONGEST_HEAD, self._reader.facts().offset)):
+            self._is_last_look = False
+            self._reader.refresh()
+            return self._read()
+        if self._next() is None:
+            return False
+        if self._is_last_look:
+            self._close_file()
+        self._is_last_look = True
+        return True
 
-    def _files(self) -> Generator[bool, None, None]:
-        while True:
-            number = self._next()
-            if number is None:
-                yield False
-                continue
-            try:
-                fd = open_regular(self._shard.path / f"binlog.{number}")
-            except FileNotFoundError:
-                yield True  # just removed; another file is next
-                continue
-            try:
-                yield from self._file(number, fd)
-            finally:
-                os.close(fd)
-
-    def _file(self, number: int, fd: int) -> Iterator[bool]:
-        label = self._shard.label(number)
-        kind = FileKind.EMPTY
-        with contextlib.suppress(FileNotFoundError):
+    def _open_next(self) -> bool:
+        number = self._next()
+        if number is None:
+            return False
+        label, kind = self._shard.label(number), FileKind.EMPTY
+        try:
+            self._fd = open_regular(self._shard.path / f"binlog.{number}")
             kind = self._reader.open(number, label)
+        except FileNotFoundError:
+            self._close_file()
+            return True  # just removed; another file is next
         if kind == FileKind.EMPTY:
-            yield False
-            return
+            self._close_file()
+            return False
         self._report_gap(number)
         self._number = number
         if kind == FileKind.VERSION:
+            self._close_file()
             facts = self._reader.facts()
             self._report(Damage(label, 0, other_version(facts.version), facts.size))
-            yield True
-            return
-        moved, last_look = self._read(), False
-        while True:
-            yield moved
-            if any(os.pread(fd, LONGEST_HEAD, self._reader.facts().offset)):
-                last_look = False
-                self._reader.refresh()
-                moved = self._read()
-            elif self._next() is None:
-                moved = False
-            elif last_look:
-                return
-            else:
-                moved = last_look = True
+            return True
+        self._is_last_look = False
+        return self._read()
 
     def _read(self) -> bool:
-        """Read all entries that are there."""
         while True:
-            found = self._reader.run(BUDGET_BYTES)
+            found = self._reader.run(file_walk.BUDGET_BYTES)
             if text := self._reader.text():
                 self._sink(text)
             if found == Found.END:
@@ -178,10 +161,10 @@ class Follower:
         if not complete:
             return False
         if self._tries.left(facts.at):
-            time.sleep(RETRY_S)
+            time.sleep(file_walk.RETRY_S)
             self._reader.refresh()
             return True
-        self._report(damage_of(self._shard.label(self._number), facts))
+        self._report(file_walk.damage_of(self._shard.label(self._number), facts))
         self._reader.accept()
         return True
 
@@ -193,7 +176,7 @@ class Follower:
             self._later = self._shard.numbers()
             self._changed_ns, self._relist_mono = changed_ns, now_mono + RELIST_S
         self._later = [number for number in self._later if number > self._number]
-        return next((n for n in self._later if has_entries(self._shard, n)), None)
+        return next((n for n in self._later if file_walk.has_entries(self._shard, n)), None)
 
     def _report_gap(self, number: int) -> None:
         """Report files that a busy server removed before they were read."""

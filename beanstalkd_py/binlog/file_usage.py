@@ -1,12 +1,12 @@
-"""What of each file is still needed, and by how many jobs: the figures of `stats`.
+"""The share of each file that live jobs still need, for `binlog stats`.
 
-A file goes when no live job has its full entry there and no older file is left; those jobs pin it.
+The server removes the oldest file when no live job has its full entry there; such jobs pin it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 
 from beanstalkd_py.binlog.file_walk import Damage, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder
@@ -19,20 +19,11 @@ class FileUsage:
 
     file: str
     version: int | None
-    size: int
+    bytes: int
     live_bytes: int
     full_entries: int
     short_entries: int
     jobs: int
-
-    def counts(self) -> dict[str, int]:
-        return {
-            "bytes": self.size,
-            "live_bytes": self.live_bytes,
-            "full_entries": self.full_entries,
-            "short_entries": self.short_entries,
-            "jobs": self.jobs,
-        }
 
 
 @dataclass
@@ -43,15 +34,15 @@ class FolderUsage:
     damage: list[Damage] = field(default_factory=list)
 
     def total(self) -> FileUsage:
-        counts = [tuple(file.counts().values()) for file in self.files]
+        counts = [astuple(file)[2:] for file in self.files]
         return FileUsage("total", None, *map(sum, zip((0,) * 5, *counts, strict=True)))
 
     def to_json(self) -> dict[str, object]:
+        total = asdict(self.total())
+        del total["file"], total["version"]
         return {
-            "files": [
-                {"file": file.file, "version": file.version, **file.counts()} for file in self.files
-            ],
-            "total": {"files": len(self.files), **self.total().counts()},
+            "files": [asdict(file) for file in self.files],
+            "total": {"files": len(self.files), **total},
             "damage": [damage.to_json() for damage in self.damage],
         }
 
@@ -73,7 +64,7 @@ def _usage_of_files(read: ReadShard) -> Iterator[FileUsage]:
         yield FileUsage(
             file=file.file,
             version=facts.version if facts else None,
-            size=file.size,
+            bytes=file.size,
             live_bytes=live.live_bytes if live else 0,
             full_entries=facts.full_entries if facts else 0,
             short_entries=facts.short_entries if facts else 0,

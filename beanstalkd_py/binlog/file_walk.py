@@ -215,10 +215,7 @@ def damage_of_folder(folder: Folder) -> list[Damage]:
 def has_entries(
     shard: Shard, number: int, behind: int = HEADER_BYTES, *, if_gone: bool = False
 ) -> bool:
-    """Return whether the file has data at this offset, `if_gone` if it was removed.
-
-    Return False if it cannot be opened.
-    """
+    """Return whether the file has data at this offset; `if_gone` if it was removed."""
     try:
         fd = open_regular(shard.path / f"binlog.{number}")
     except FileNotFoundError:

@@ -14,21 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beanstalkd_py import errors, symlinks
-from beanstalkd_py.binlog.layout import (
-    HIGHEST_NUMBER,
-    LAYOUT,
-    LOCK,
-    STAGED,
-    TOP_LOCK,
-    WHOLE,
-    FileLock,
-    Layout,
-    binlog_files,
-    folders_of,
-    read_layout,
-    reading,
-    shard_folders,
-)
+from beanstalkd_py.binlog import layout as layouts
+from beanstalkd_py.binlog.layout import FileLock, Layout
 from beanstalkd_py.binlog.permission import check_permission
 from beanstalkd_py.regular_file import open_regular
 
@@ -46,11 +33,10 @@ class Shard:
 
     def numbers(self) -> list[int]:
         """Return the numbers of all files binlog.N, ascending. Raises OSError."""
-        found = [int(path.suffix[1:]) for path in binlog_files(self.path)]
-        return [number for number in found if number <= HIGHEST_NUMBER]
+        found = [int(path.suffix[1:]) for path in layouts.binlog_files(self.path)]
+        return [number for number in found if number <= layouts.HIGHEST_NUMBER]
 
     def label(self, number: int) -> str:
-        """Return the name of a file in messages."""
         return f"{self.prefix}binlog.{number}"
 
     def size(self) -> int:
@@ -87,7 +73,7 @@ def inspect_files(top: Path) -> Folder:
     folder = inspect_folder(top)
     if folder.missing or folder.foreign_files:
         return folder
-    with reading(top):
+    with layouts.reading(top):
         has_files = any(shard.numbers() for shard in folder.shards)
     if not has_files:
         raise errors.BinlogFolderError(f"no binlog files in {top}; give the folder of -b")
@@ -97,7 +83,7 @@ def inspect_files(top: Path) -> Folder:
 def inspect_folder(top: Path) -> Folder:
     """Return the state of a readable folder. Raises BinlogFolderError with a remedy."""
     top = symlinks.resolved(top)
-    with reading(top):
+    with layouts.reading(top):
         if not top.is_dir():
             what = "is not a directory" if top.exists() else "does not exist"
             raise errors.BinlogFolderError(f"binlog folder {top} {what}; give the folder of -b")
@@ -106,33 +92,33 @@ def inspect_folder(top: Path) -> Folder:
 
 
 def _inspect(top: Path) -> Folder:
-    if os.path.lexists(top / STAGED):
+    if os.path.lexists(top / layouts.STAGED):
         raise errors.BinlogFolderError(
             f"binlog folder {top} was being resharded and that was interrupted;"
             " start the server on it, or run 'beanstalkd-py binlog reshard', which ends it"
         )
-    layout = read_layout(top)
-    live = holder_of(top / TOP_LOCK) is not None
+    layout = layouts.read_layout(top)
+    live = holder_of(top / layouts.TOP_LOCK) is not None
     if layout is None:
-        shards = shard_folders(top)
+        shards = layouts.shard_folders(top)
         if shards:
             raise errors.BinlogFolderError(
-                f"binlog folder {top} has {shards[0].name} but no file {LAYOUT}; restore it,"
-                f" or name a shard: {shards[0]}"
+                f"binlog folder {top} has {shards[0].name} but no file {layouts.LAYOUT};"
+                f" restore it, or name a shard: {shards[0]}"
             )
-        return Folder(top, WHOLE, (_shard(top, "", live),))
-    paths = folders_of(top, layout)
+        return Folder(top, layouts.WHOLE, (_shard(top, "", live),))
+    paths = layouts.folders_of(top, layout)
     return Folder(
         top=top,
         layout=layout,
         shards=tuple(_shard(path, f"{path.name}/", live) for path in paths if path.is_dir()),
         missing=tuple(path.name for path in paths if not path.is_dir()),
-        foreign_files=tuple(path.name for path in binlog_files(top)),
+        foreign_files=tuple(path.name for path in layouts.binlog_files(top)),
     )
 
 
 def _shard(path: Path, prefix: str, live: bool) -> Shard:
-    return Shard(path, prefix, live or holder_of(path / LOCK) is not None)
+    return Shard(path, prefix, live or holder_of(path / layouts.LOCK) is not None)
 
 
 def holder_of(lock: Path) -> int | None:
@@ -159,13 +145,13 @@ def locked_folder(top: Path, writing: bool) -> Iterator[Folder]:
     inspect_folder(top)  # report usual mistakes before anything is locked
     check_permission(top, writing)
     with contextlib.ExitStack() as stack:
-        if writing or os.path.lexists(top / LAYOUT):
-            _hold(stack, top / TOP_LOCK, writing)
+        if writing or os.path.lexists(top / layouts.LAYOUT):
+            _hold(stack, top / layouts.TOP_LOCK, writing)
         folder = inspect_folder(top)
         for shard in folder.shards:
-            _hold(stack, shard.path / LOCK, writing)
-        if writing and folder.layout == WHOLE:
-            stack.callback(symlinks.remove, top / TOP_LOCK, missing_ok=True)
+            _hold(stack, shard.path / layouts.LOCK, writing)
+        if writing and folder.layout == layouts.WHOLE:
+            stack.callback(symlinks.remove, top / layouts.TOP_LOCK, missing_ok=True)
         yield folder
 
 

@@ -43,7 +43,6 @@ HIGHEST_NUMBER = 2**31 - 1
 
 _SHARD = re.compile(r"shard-\d{3}")
 _BINLOG = re.compile(r"binlog\.[1-9]\d*")
-_DONE = re.compile(r"binlog\.([1-9]\d*)\.done")
 _KEPT = re.compile(r"binlog\.([1-9]\d{0,9})\.(bad|done).*")
 
 
@@ -128,7 +127,6 @@ def shard_name(index: int) -> str:
 
 
 def shard_folders(top: Path) -> list[Path]:
-    """Return all existing shard folders."""
     return sorted(path for path in top.iterdir() if _SHARD.fullmatch(path.name) and path.is_dir())
 
 
@@ -136,12 +134,6 @@ def binlog_files(folder: Path) -> list[Path]:
     """Return the binlog files of a folder, oldest first."""
     found = [path for path in folder.iterdir() if _BINLOG.fullmatch(path.name)]
     return sorted(found, key=lambda path: int(path.suffix[1:]))
-
-
-def done_number(name: str) -> int | None:
-    """Return the number of a done file; None for other names."""
-    found = _DONE.fullmatch(name)
-    return int(found[1]) if found else None
 
 
 def highest_kept(folder: Path) -> int:
@@ -212,7 +204,6 @@ class FileLock:
         raise locked_error(self._path.parent)
 
     def remove(self) -> None:
-        """Remove the file and release the lock."""
         symlinks.remove(self._path, missing_ok=True)
         self.close()
 

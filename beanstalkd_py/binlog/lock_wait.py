@@ -29,7 +29,6 @@ def retry_while_locked(take: Callable[[], None], timeout_s: float = LOCK_TIMEOUT
 
 
 def locked_error(folder: str | Path) -> errors.BinlogLockedError:
-    """Return the error for a folder in use."""
     return errors.BinlogLockedError(
         f"binlog folder {folder} is locked by another process; is a server running on it?"
     )

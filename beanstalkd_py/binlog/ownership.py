@@ -37,7 +37,7 @@ def create_as_owner_of(folder: str | Path) -> None:
         owner = os.stat(folder)  # noqa: PTH116 - pathlib is a slow import
     except OSError:
         return  # the caller opens the folder next and reports the error
-    _take_on(owner.st_uid, owner.st_gid, folder)
+    _act_as(owner.st_uid, owner.st_gid, folder)
 
 
 @contextlib.contextmanager
@@ -46,15 +46,15 @@ def creating_as_owner_of(folder: str | Path) -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    before = _now()
+    before = _current_ids()
     create_as_owner_of(folder)
     try:
         yield
     finally:
-        _take_on(*before, folder)
+        _act_as(*before, folder)
 
 
-def _now() -> tuple[int, int]:
+def _current_ids() -> tuple[int, int]:
     """Return the file-system user and group of this thread."""
     import ctypes  # a slow import that only root needs
 
@@ -62,8 +62,8 @@ def _now() -> tuple[int, int]:
     return libc.setfsuid(unchanged), libc.setfsgid(unchanged)
 
 
-def _take_on(uid: int, gid: int, folder: str | Path) -> None:
-    if _now() == (uid, gid):
+def _act_as(uid: int, gid: int, folder: str | Path) -> None:
+    if _current_ids() == (uid, gid):
         return
     import ctypes
 
@@ -78,7 +78,7 @@ def _take_on(uid: int, gid: int, folder: str | Path) -> None:
     libc.capset(header, capabilities)
     libc.prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(dumpable))
     libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(death_signal.value))
-    taken = _now()
+    taken = _current_ids()
     if taken != (uid, gid):
         LOGGER.warning(
             "new files in %s will belong to uid %d and gid %d, not to their folder's owner,"

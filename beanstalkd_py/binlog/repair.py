@@ -25,10 +25,7 @@ STAGING_SUFFIX = ".repairing"
 
 @dataclass
 class Repaired:
-    """The result. `output` is None if nothing was damaged and nothing was written.
-
-    `size` is bytes; `damage` is what could not be kept.
-    """
+    """The result. `output` is None if nothing was damaged, `damage` could not be kept."""
 
     output: Path | None = None
     jobs: int = 0

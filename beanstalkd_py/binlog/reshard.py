@@ -19,24 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
-from beanstalkd_py.binlog.layout import (
-    GUARD_TARGET,
-    LAYOUT,
-    LOCK,
-    STAGED,
-    STAGING,
-    WHOLE,
-    FileLock,
-    Layout,
-    binlog_files,
-    check_highest_number,
-    folders_of,
-    highest_kept,
-    is_server_file,
-    read_layout,
-    shard_folders,
-    shard_name,
-)
+from beanstalkd_py.binlog import layout as layouts
+from beanstalkd_py.binlog.layout import FileLock, Layout
 from beanstalkd_py.binlog.lock_wait import locked_error, retry_while_locked
 from beanstalkd_py.binlog.progress import LOGGER
 from beanstalkd_py.binlog.reshard_steps import Steps
@@ -56,13 +40,12 @@ def reshard(
     layout: Layout,
     file_size: int,
     steps: Steps | None = None,
-    before: Callable[[list[Path]], None] | None = None,
+    before_writing: Callable[[list[Path]], None] | None = None,
 ) -> int:
     """Change the folder's layout, with new files of `file_size` bytes. Return its number of jobs.
 
-    Return -1 if it has that layout already. `before` is called with the locked old folders before
-    anything is written. Raises BinlogLockedError, or BinlogFolderError with the state that was
-    left.
+    Return -1 if it has that layout already. `before_writing` gets the locked old folders. Raises
+    BinlogLockedError, or BinlogFolderError with the state that was left.
     """
     steps = steps or Steps()
     try:
@@ -70,15 +53,15 @@ def reshard(
         if current == layout:
             return -1
         with _undone_unless_committed(top, steps), _sources(top, current) as sources:
-            if before is not None:
-                before(folders_of(top, current))
-            if current == WHOLE:
+            if before_writing is not None:
+                before_writing(layouts.folders_of(top, current))
+            if current == layouts.WHOLE:
                 _guard(top, steps)
             jobs = _write_generation(top, sources, layout, file_size, steps)
-            steps.rename(top / STAGING, top / STAGED)
+            steps.rename(top / layouts.STAGING, top / layouts.STAGED)
             settle(top, steps)  # while the old folders are still locked
     except OSError as error:
-        done = os.path.lexists(top / STAGED)
+        done = os.path.lexists(top / layouts.STAGED)
         left = "the rest is done at the next start" if done else "its jobs are where they were"
         text = f"cannot reshard binlog folder {top}: {error.strerror}; {left}"
         raise errors.BinlogFolderError(text) from error
@@ -90,19 +73,19 @@ def settle(top: Path, steps: Steps) -> Layout:
 
     Raises OSError, BinlogLockedError or BinlogFolderError.
     """
-    if os.path.lexists(top / STAGED):
+    if os.path.lexists(top / layouts.STAGED):
         _install(top, steps)
-    if os.path.lexists(top / STAGING):
-        _remove_staging(top / STAGING, steps)
+    if os.path.lexists(top / layouts.STAGING):
+        _remove_staging(top / layouts.STAGING, steps)
     steps.remove(top / NEW_LOCK)
-    layout = read_layout(top)
+    layout = layouts.read_layout(top)
     if layout is None:
         _check_whole(top)
         _allow_opening(top, steps)
-        return WHOLE
-    if not (top / LOCK).is_symlink():
+        return layouts.WHOLE
+    if not (top / layouts.LOCK).is_symlink():
         # The guard was removed, so a server may be running.
-        held = FileLock(top / LOCK)
+        held = FileLock(top / layouts.LOCK)
         _guard(top, steps)
         held.close()
     _check_divided(top, layout)
@@ -111,22 +94,22 @@ def settle(top: Path, steps: Steps) -> Layout:
 
 def _check_whole(top: Path) -> None:
     """Refuse shards without `layout`, which no crash leaves; removing them would lose jobs."""
-    shards = shard_folders(top)
+    shards = layouts.shard_folders(top)
     if shards:
         raise errors.BinlogFolderError(
-            f"binlog folder {top} has {shards[0].name} but no file {LAYOUT}, which would say how it"
-            " is divided; restore it, or move the shards to another place"
+            f"binlog folder {top} has {shards[0].name} but no file {layouts.LAYOUT}, which would"
+            " say how it is divided; restore it, or move the shards to another place"
         )
 
 
 def _check_divided(top: Path, layout: Layout) -> None:
-    foreign_files = binlog_files(top)
+    foreign_files = layouts.binlog_files(top)
     if foreign_files:
         raise errors.BinlogFolderError(
             f"binlog folder {top} is divided into shards, but {foreign_files[0].name} lies beside"
             " them: another server wrote it; move such files to a folder of their own"
         )
-    for folder in folders_of(top, layout):
+    for folder in layouts.folders_of(top, layout):
         if not folder.is_dir():
             raise errors.BinlogFolderError(f"binlog folder {top} lacks {folder.name}")
 
@@ -136,15 +119,15 @@ def _check_divided(top: Path, layout: Layout) -> None:
 
 def _guard(top: Path, steps: Steps) -> None:
     """Prevent others from opening the folder as a whole one."""
-    steps.link(top / NEW_LOCK, Path(GUARD_TARGET))
-    steps.rename(top / NEW_LOCK, top / LOCK)
+    steps.link(top / NEW_LOCK, Path(layouts.GUARD_TARGET))
+    steps.rename(top / NEW_LOCK, top / layouts.LOCK)
     steps.sync_folder(top)
 
 
 def _allow_opening(top: Path, steps: Steps) -> None:
-    if (top / LOCK).is_symlink():
+    if (top / layouts.LOCK).is_symlink():
         steps.write(top / NEW_LOCK, b"")
-        steps.rename(top / NEW_LOCK, top / LOCK)
+        steps.rename(top / NEW_LOCK, top / layouts.LOCK)
         steps.sync_folder(top)
 
 
@@ -156,7 +139,7 @@ def _undone_unless_committed(top: Path, steps: Steps) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not os.path.lexists(top / STAGED):
+        if not os.path.lexists(top / layouts.STAGED):
             # The next start cleans up the rest.
             with contextlib.suppress(OSError, errors.BeanstalkdError):
                 settle(top, steps)
@@ -176,7 +159,7 @@ class _Sources:
 def _sources(top: Path, layout: Layout) -> Iterator[_Sources]:
     sources = _Sources()
     with contextlib.ExitStack() as stack:
-        for folder in folders_of(top, layout):
+        for folder in layouts.folders_of(top, layout):
             config = CoreConfig(binlog_dir=str(folder), worker=len(sources.cores))
             try:
                 core = Core(config, sources.shared, sources.now)
@@ -207,18 +190,18 @@ def _write_generation(
     """Write and sync the new generation. Return the number of jobs."""
     for folder, core in sources.cores:
         _keep_damaged(folder, core.damaged_files(), steps)
-    staging = top / STAGING
-    folders = [staging / shard_name(index) for index in range(layout.workers)]
+    staging = top / layouts.STAGING
+    folders = [staging / layouts.shard_name(index) for index in range(layout.workers)]
     for folder in [staging, *folders]:
         steps.make_folder(folder, top)
     names = [str(folder) for folder in folders]
-    after = highest_kept(top)
+    after = layouts.highest_kept(top)
     with contextlib.closing(Transfer(names, after, file_size, layout.colocate)) as transfer:
         jobs = _write_jobs(transfer, sources, steps)
     for folder in folders:
-        check_highest_number(top, after + len(binlog_files(folder)))
+        layouts.check_highest_number(top, after + len(layouts.binlog_files(folder)))
         steps.sync_folder(folder)
-    steps.write(staging / LAYOUT, layout.to_bytes())
+    steps.write(staging / layouts.LAYOUT, layout.to_bytes())
     steps.sync_folder(staging)
     return jobs
 
@@ -262,11 +245,11 @@ def _free_name(wanted: Path) -> Path:
 
 
 def _remove_staging(staging: Path, steps: Steps) -> None:
-    for folder in shard_folders(staging):
+    for folder in layouts.shard_folders(staging):
         for path in sorted(folder.iterdir()):
             steps.remove(path)
         steps.remove_folder(folder)
-    steps.remove(staging / LAYOUT)
+    steps.remove(staging / layouts.LAYOUT)
     steps.remove_folder(staging)
 
 
@@ -278,14 +261,14 @@ def _install(top: Path, steps: Steps) -> None:
 
     Every step can be repeated; `layout` is moved last.
     """
-    staged = top / STAGED
+    staged = top / layouts.STAGED
     steps.sync_folder(top)  # the rename must be on disk before an old file is removed
-    layout = read_layout(staged)
-    if layout == WHOLE:
+    layout = layouts.read_layout(staged)
+    if layout == layouts.WHOLE:
         _install_whole(top, staged, steps)
     elif layout is not None:
         _install_shards(top, staged, layout, steps)
-    for folder in shard_folders(staged):
+    for folder in layouts.shard_folders(staged):
         steps.remove_folder(folder)
     steps.remove_folder(staged)
     steps.sync_folder(top)
@@ -293,34 +276,34 @@ def _install(top: Path, steps: Steps) -> None:
 
 def _install_shards(top: Path, staged: Path, layout: Layout, steps: Steps) -> None:
     for path in sorted(top.iterdir()):
-        if is_server_file(path.name) and path.name != LOCK:
+        if layouts.is_server_file(path.name) and path.name != layouts.LOCK:
             steps.remove(path)
-    in_force = {folder.name for folder in folders_of(top, layout)}
-    for folder in shard_folders(top):
+    in_force = {folder.name for folder in layouts.folders_of(top, layout)}
+    for folder in layouts.shard_folders(top):
         if folder.name not in in_force or (staged / folder.name).is_dir():
             _remove_shard(folder, steps)
-    for folder in shard_folders(staged):
+    for folder in layouts.shard_folders(staged):
         steps.rename(folder, top / folder.name)
     steps.sync_folder(top)
-    steps.rename(staged / LAYOUT, top / LAYOUT)
+    steps.rename(staged / layouts.LAYOUT, top / layouts.LAYOUT)
     steps.sync_folder(top)
 
 
 def _install_whole(top: Path, staged: Path, steps: Steps) -> None:
-    for path in binlog_files(staged / shard_name(0)):
+    for path in layouts.binlog_files(staged / layouts.shard_name(0)):
         steps.rename(path, top / path.name)
     steps.sync_folder(top)
-    for folder in shard_folders(top):
+    for folder in layouts.shard_folders(top):
         _remove_shard(folder, steps)
-    steps.remove(top / LAYOUT)
+    steps.remove(top / layouts.LAYOUT)
     steps.sync_folder(top)
-    steps.remove(staged / LAYOUT)
+    steps.remove(staged / layouts.LAYOUT)
 
 
 def _remove_shard(folder: Path, steps: Steps) -> None:
     """Remove a shard, but move files that no server would remove beside it."""
     for path in sorted(folder.iterdir()):
-        if is_server_file(path.name):
+        if layouts.is_server_file(path.name):
             steps.remove(path)
             continue
         kept = _free_name(folder.with_name(f"{folder.name}.{path.name}"))

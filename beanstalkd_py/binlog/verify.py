@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from beanstalkd_py.binlog.file_walk import Damage, FileRead, Walk, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder
@@ -12,10 +12,10 @@ from beanstalkd_py.binlog.folders import Folder
 
 @dataclass
 class Verdict:
-    """The result. `size` is bytes; `tails` are entries that a running server is writing."""
+    """The result. `tails` are entries that a running server is writing."""
 
     files: int = 0
-    size: int = 0
+    bytes: int = 0
     entries: int = 0
     jobs: int = 0
     damage: list[Damage] = field(default_factory=list)
@@ -28,10 +28,7 @@ class Verdict:
     def to_json(self) -> dict[str, object]:
         return {
             "clean": self.clean,
-            "files": self.files,
-            "bytes": self.size,
-            "entries": self.entries,
-            "jobs": self.jobs,
+            **asdict(self),
             "damage": [damage.to_json() for damage in self.damage],
             "tails": [tail.to_json() for tail in self.tails],
         }
@@ -41,7 +38,7 @@ class Verdict:
             (self.tails if found.tail else self.damage).append(found)
             return
         self.files += 1
-        self.size += found.size
+        self.bytes += found.size
         if found.facts is not None:
             self.entries += found.facts.full_entries + found.facts.short_entries
 

@@ -173,7 +173,7 @@ def verify(as_json: bool, folder: Path) -> int:
 def _summary(verdict: Verdict) -> str:
     result = "clean" if verdict.clean else f"damaged; places: {len(verdict.damage)}"
     return (
-        f"{result}, files: {verdict.files}, bytes: {verdict.size},"
+        f"{result}, files: {verdict.files}, bytes: {verdict.bytes},"
         f" entries: {verdict.entries}, live jobs: {verdict.jobs}"
     )
 
@@ -218,6 +218,6 @@ def _show(usage: FolderUsage) -> None:
 
 def _cells(file: FileUsage) -> output.Row:
     version = "-" if file.version is None else str(file.version)
-    live = f"{100 * file.live_bytes / file.size:3.0f}%" if file.size else "   -"
+    live = f"{100 * file.live_bytes / file.bytes:3.0f}%" if file.bytes else "   -"
     entries = (file.full_entries, file.short_entries)
-    return (file.file, version, file.size, file.live_bytes, live, *entries, file.jobs)
+    return (file.file, version, file.bytes, file.live_bytes, live, *entries, file.jobs)
