@@ -26,7 +26,7 @@ QUICK, BOUNDED, FULL = 0, folder.MAX_READ_BYTES, 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What to check. `file_size` is bytes; `workers` is None if unknown."""
+    """The server to check. `file_size` is bytes; `workers` is None if unknown."""
 
     address: str
     binlog_dir: Path | None
@@ -42,63 +42,60 @@ def examine(subject: Subject) -> Iterator[Finding]:
     """Yield the findings. Problems raise no errors."""
     begin_wall, begin_mono = time.time(), time.monotonic()
     control, pid = service.check_control(subject.address, subject.control, subject.timeout_s)
-    opened = newest_s = live = None
+    binlog = newest_s = live = None
     if subject.binlog_dir is not None:
         try:
-            opened = inspect_folder(subject.binlog_dir)
-            yield from _disk(subject, opened)
-            yield from _folder(subject, opened, pid)
-            pid = pid or holder_of(opened.top / TOP_LOCK) or holder_of(opened.top / LOCK)
-            newest_s = _newest(opened)
-            live = _live(subject, opened)
+            binlog = inspect_folder(subject.binlog_dir)
+            size = sum(shard.size() for shard in binlog.shards)
+            yield from _disk(subject, binlog, size)
+            yield from _folder(subject, binlog, size, pid)
+            pid = pid or holder_of(binlog.top / TOP_LOCK) or holder_of(binlog.top / LOCK)
+            newest_s = max(_write_times(binlog), default=None)
+            if size <= subject.read_bytes:
+                live = folder_usage(binlog).total().live_bytes
         except errors.BinlogFolderError as error:
             yield folder.unusable(error)
         except OSError as error:
             found = f"{error.filename or subject.binlog_dir}: {error.strerror}"
             yield problem("binlog folder", found, "run doctor as the server's user, or as root")
     yield control
-    yield from _machine(subject, pid, opened, live)
+    yield from _machine(subject, pid, binlog, live)
     jump_s = (time.time() - begin_wall) - (time.monotonic() - begin_mono)
     yield machine.check_clock(machine.read_clock_state(), jump_s, newest_s, time.time())
     yield machine.check_kernel(os.uname().release)
 
 
-def _disk(subject: Subject, opened: Folder) -> Iterator[Finding]:
-    space = os.statvfs(opened.top)
-    used = sum(shard.size() for shard in opened.shards)
-    workers = subject.workers or opened.layout.workers
+def _disk(subject: Subject, binlog: Folder, size: int) -> Iterator[Finding]:
+    space = os.statvfs(binlog.top)
+    workers = subject.workers or binlog.layout.workers
     # Each worker needs space for its current file and the next one.
     needed = 2 * subject.file_size * workers
-    yield disk.check_space(space.f_bavail * space.f_frsize, used, needed)
+    yield disk.check_space(space.f_bavail * space.f_frsize, size, needed)
     yield disk.check_inodes(space.f_favail, space.f_files)
+    mountinfo = machine.text_of(PROC / "self" / "mountinfo")
+    yield disk.check_filesystem(disk.mount_of(binlog.top.resolve(), mountinfo))
     try:
-        mountinfo = (PROC / "self" / "mountinfo").read_text()
-    except OSError:
-        mountinfo = ""
-    yield disk.check_filesystem(disk.mount_of(opened.top.resolve(), mountinfo))
-    try:
-        times = disk.measure_sync(opened.top)
+        times = disk.measure_sync(binlog.top)
     except OSError as error:
         found = f"cannot write a file: {error.strerror}"
         advice = "run doctor as the server's user, or free disk space"
         yield problem("fsync latency", found, advice)
     else:
-        yield disk.check_sync(times, disk.rotates(opened.top.stat().st_dev, SYS))
+        yield disk.check_sync(times, disk.rotates(binlog.top.stat().st_dev, SYS))
 
 
-def _folder(subject: Subject, opened: Folder, pid: int | None) -> Iterator[Finding]:
-    paths = [opened.top]
-    paths += [shard.path for shard in opened.shards if shard.path != opened.top]
+def _folder(subject: Subject, binlog: Folder, size: int, pid: int | None) -> Iterator[Finding]:
+    paths = [binlog.top]
+    paths += [shard.path for shard in binlog.shards if shard.path != binlog.top]
     yield _permissions(subject, paths)
     server = service.running(pid, PROC) if pid else None
-    yield folder.check_lock(opened.top, PROC, (server.pid, *server.children) if server else ())
+    yield folder.check_lock(binlog.top, PROC, (server.pid, *server.children) if server else ())
     set_aside = sorted(bad for path in paths for bad in path.glob("*.bad"))
-    yield folder.check_layout(opened, set_aside, subject.workers)
-    size = sum(shard.size() for shard in opened.shards)
+    yield folder.check_layout(binlog, set_aside, subject.workers)
     if size > subject.read_bytes:
-        yield folder.too_large_to_read(opened, size)
+        yield folder.too_large_to_read(binlog, size)
     else:
-        yield folder.check_health(opened, verify(opened, lambda _: None))
+        yield folder.check_health(binlog, verify(binlog, lambda _: None))
 
 
 def _permissions(subject: Subject, paths: list[Path]) -> Finding:
@@ -116,7 +113,7 @@ def _permissions(subject: Subject, paths: list[Path]) -> Finding:
 
 
 def _machine(
-    subject: Subject, pid: int | None, opened: Folder | None, live: int | None
+    subject: Subject, pid: int | None, binlog: Folder | None, live: int | None
 ) -> Iterator[Finding]:
     server = service.running(pid, PROC) if pid else None
     limits = _limits(server)
@@ -131,7 +128,7 @@ def _machine(
     yield machine.check_memory(memory, live, server.memory if server else None)
     yield machine.check_overcommit(_sysctl("vm.overcommit_memory"))
     yield machine.check_oom_score(server.oom_adjustment if server else None)
-    workers = subject.workers or (opened.layout.workers if opened else None)
+    workers = subject.workers or (binlog.layout.workers if binlog else None)
     if workers is None:
         yield unknown("workers", "use --config or --binlog-dir to check the number")
     else:
@@ -150,16 +147,7 @@ def _limits(server: service.Running | None) -> machine.Limits | None:
     return max((one for one in found if one), key=lambda one: one.open or 0, default=None)
 
 
-def _newest(opened: Folder) -> float | None:
-    times = [
-        (shard.path / f"binlog.{number}").stat().st_mtime
-        for shard in opened.shards
-        for number in shard.numbers()
-    ]
-    return max(times, default=None)
-
-
-def _live(subject: Subject, opened: Folder) -> int | None:
-    if sum(shard.size() for shard in opened.shards) > subject.read_bytes:
-        return None
-    return folder_usage(opened).total().live_bytes
+def _write_times(binlog: Folder) -> Iterator[float]:
+    for shard in binlog.shards:
+        for number in shard.numbers():
+            yield (shard.path / f"binlog.{number}").stat().st_mtime

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import partial
 
 from beanstalkd_py.plural import counted
 
@@ -27,26 +28,16 @@ class Verdict(enum.StrEnum):
 class Finding:
     """`found` is the state, `advice` the remedy, empty for OK."""
 
-    check: str
     verdict: Verdict
+    check: str
     found: str
     advice: str = ""
 
 
-def ok(check: str, found: str) -> Finding:
-    return Finding(check, Verdict.OK, found)
-
-
-def warning(check: str, found: str, advice: str) -> Finding:
-    return Finding(check, Verdict.WARNING, found, advice)
-
-
-def problem(check: str, found: str, advice: str) -> Finding:
-    return Finding(check, Verdict.PROBLEM, found, advice)
-
-
-def unknown(check: str, found: str, advice: str = "") -> Finding:
-    return Finding(check, Verdict.UNKNOWN, found, advice)
+ok = partial(Finding, Verdict.OK)
+warning = partial(Finding, Verdict.WARNING)
+problem = partial(Finding, Verdict.PROBLEM)
+unknown = partial(Finding, Verdict.UNKNOWN)
 
 
 def size_text(size: int) -> str:

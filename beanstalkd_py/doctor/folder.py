@@ -12,6 +12,7 @@ from beanstalkd_py.binlog.folders import Folder, holder_of
 from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK
 from beanstalkd_py.binlog.verify import Verdict as Verified
 from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknown, warning
+from beanstalkd_py.doctor.machine import text_of
 from beanstalkd_py.plural import counted
 
 MAX_READ_BYTES = 1 << 30
@@ -78,10 +79,7 @@ def check_lock(top: Path, proc: Path, server: tuple[int, ...] = ()) -> Finding:
 def _described(pid: int, proc: Path) -> str:
     if pid == 0:
         return "a process of another container"
-    try:
-        name = (proc / str(pid) / "comm").read_text().strip()
-    except OSError:
-        name = ""
+    name = text_of(proc / str(pid) / "comm").strip()
     return f"process {pid} ({name})" if name else f"process {pid}"
 
 

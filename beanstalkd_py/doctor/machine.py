@@ -28,11 +28,16 @@ class Limits:
     open: int | None
 
 
-def limits_of(pid: int | str, proc: Path) -> Limits | None:
+def text_of(path: Path) -> str:
+    """Return the text of a file of the kernel, "" if it cannot be read."""
     try:
-        text = (proc / str(pid) / "limits").read_text()
+        return path.read_text()
     except OSError:
-        return None
+        return ""
+
+
+def limits_of(pid: int | str, proc: Path) -> Limits | None:
+    text = text_of(proc / str(pid) / "limits")
     found = re.search(r"^Max open files\s+(\S+)\s+(\S+)", text, re.MULTILINE)
     if found is None:
         return None
@@ -62,8 +67,8 @@ def check_descriptors(limits: Limits | None, whose: str, unit: str | None) -> Fi
 
 def number_in(path: Path) -> int | None:
     try:
-        return int(path.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
+        return int(text_of(path).split()[0])
+    except (ValueError, IndexError):
         return None
 
 
@@ -109,12 +114,10 @@ def check_clock(state: int | None, jump_s: float, newest_s: float | None, now_s:
 
 def read_memory(proc: Path, cgroup: Path) -> tuple[int, int] | None:
     """Return total and available bytes, within the limit of a container."""
-    try:
-        text = (proc / "meminfo").read_text()
-        found = dict(re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE))
-        total, free = int(found["MemTotal"]) << 10, int(found["MemAvailable"]) << 10
-    except (OSError, KeyError):
+    found = dict(re.findall(r"^(\w+):\s+(\d+) kB", text_of(proc / "meminfo"), re.MULTILINE))
+    if "MemTotal" not in found or "MemAvailable" not in found:
         return None
+    total, free = int(found["MemTotal"]) << 10, int(found["MemAvailable"]) << 10
     limit, used = number_in(cgroup / "memory.max"), number_in(cgroup / "memory.current")
     if limit is not None and used is not None and limit < total:
         return limit, min(free, max(0, limit - used))

@@ -9,7 +9,7 @@ from pathlib import Path
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import ControlClient, connect
 from beanstalkd_py.doctor.finding import Finding, ok, unknown, warning
-from beanstalkd_py.doctor.machine import number_in
+from beanstalkd_py.doctor.machine import number_in, text_of
 from beanstalkd_py.plural import counted
 
 
@@ -26,12 +26,8 @@ class Running:
 
 def running(pid: int, proc: Path) -> Running:
     folder = proc / str(pid)
-    try:
-        cgroup = (folder / "cgroup").read_text()
-    except OSError:
-        cgroup = ""
-    units = re.findall(r"/([^/\s]+\.service)", cgroup)
-    children = _children(folder)
+    units = re.findall(r"/([^/\s]+\.service)", text_of(folder / "cgroup"))
+    children = tuple(map(int, text_of(folder / "task" / str(pid) / "children").split()))
     sizes = [_resident(proc / str(one)) for one in (pid, *children)]
     known = [size for size in sizes if size is not None]
     return Running(
@@ -43,19 +39,8 @@ def running(pid: int, proc: Path) -> Running:
     )
 
 
-def _children(folder: Path) -> tuple[int, ...]:
-    try:
-        text = (folder / "task" / folder.name / "children").read_text()
-    except OSError:
-        return ()
-    return tuple(map(int, text.split()))
-
-
 def _resident(folder: Path) -> int | None:
-    try:
-        found = re.search(r"^VmRSS:\s+(\d+) kB", (folder / "status").read_text(), re.MULTILINE)
-    except OSError:
-        return None
+    found = re.search(r"^VmRSS:\s+(\d+) kB", text_of(folder / "status"), re.MULTILINE)
     return int(found[1]) << 10 if found else None
 
 

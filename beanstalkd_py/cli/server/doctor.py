@@ -67,7 +67,7 @@ def doctor(
     subject = _subject(server, binlog_dir, config, quick, full)
     findings = list(_shown(examine(subject), as_json))
     if as_json:
-        write_json([asdict(finding) for finding in findings])
+        write_json([{"check": finding.check, **asdict(finding)} for finding in findings])
     elif subject.binlog_dir is None:
         click.echo("no folder was checked; use --binlog-dir or --config", err=True)
     return PROBLEM_STATUS if any(one.verdict == "problem" for one in findings) else 0
