@@ -81,9 +81,9 @@ class Archive:
         self.missing_bytes = max(store.recovered.missing_bytes, missing, 0)
         """Bytes of the commit log that were on disk once and were missing at the open."""
         if missing > 0:
-            # The store lost messages that this file counts on, so read the remaining binlog files
-            # again. Remove the file first: it would be valid again once the log grew to its old
-            # length.
+            # The file `archived` records messages that the store has lost, so read the remaining
+            # binlog files again. Remove `archived` first: it would be valid again once the log grew
+            # to its old length.
             positions = ArchivedPositions()
             ArchivedPositions.forget(store.folder)
         self._positions = positions
@@ -147,10 +147,7 @@ class Archive:
         return more
 
     def finish(self) -> None:
-        """Archive everything that is durable and release the files.
-
-        Raises OSError as well as the errors of `step`.
-        """
+        """Archive everything durable and release the files. Raises OSError, errors of `step`."""
         tries = 0
         while self.step() or self.trouble:
             tries = tries + 1 if self.trouble else 0
@@ -165,10 +162,7 @@ class Archive:
             self._pending, self._pending_count = b"", 0
 
     def drop_unseen_jobs(self) -> None:
-        """Drop open jobs of the checkpoint that no folder has any more.
-
-        Call it once all folders were read to their durable positions.
-        """
+        """Drop open jobs that no folder has any more, after all were read to their ends."""
         self._histories.drop_unseen()
 
     def all_recovered(self) -> bool:
@@ -194,7 +188,8 @@ class Archive:
     def _behind(self, index: int, shard: Shard) -> int:
         file, offset = self._histories.position(shard.number)
         durable_file, durable_end = self._durable_position(index)
-        durable_end -= HEADER_BYTES if durable_end == HEADER_BYTES else 0
+        if durable_end == HEADER_BYTES:
+            durable_end = 0  # the file has no entries yet, and is not read
         if file == durable_file:
             return max(0, durable_end - offset)
         sizes = sizes_of(shard.path)
@@ -282,10 +277,7 @@ def sizes_of(folder: Path) -> dict[int, int]:
 
 
 def largest_body(store: Store) -> int:
-    """Return the longest body that a message of this store can have.
-
-    Raises StoreUsageError if none fits.
-    """
+    """Return the longest body that a message can have. Raises StoreUsageError if none fits."""
     space = store.sizes.segment_bytes - RECORD_BYTES
     if space < 0:
         raise StoreUsageError(

@@ -82,6 +82,13 @@ class Stored(Message):
         unique = self.properties.get(UNIQ_KEY)
         return self.key_words if unique is None else [unique, *self.key_words]
 
+    def number(self, name: str, most: int = 2**63 - 1) -> int | None:
+        """Return a property that is a whole number up to `most`; None for other properties."""
+        text = self.properties.get(name, "")
+        if not (text.isascii() and text.isdigit()) or len(text) > 19:
+            return None
+        return int(text) if int(text) <= most else None
+
 
 # Messages come from few hosts, and these two functions take half of the time to decode one.
 @lru_cache(maxsize=4096)
@@ -134,10 +141,7 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 
 def pack_item(message: Message, store_host: Host) -> bytes:
-    """Encode a message as `hs_item` (csrc/store/store.h).
-
-    Raises ValueError if a field is out of range.
-    """
+    """Encode a message as `hs_item` of csrc/store/store.h. Raises ValueError."""
     born_address, born_port = message.born_host
     store_address, store_port = message.store_host or store_host
     born_ip, store_ip = _packed(born_address), _packed(store_address)

@@ -20,7 +20,7 @@ from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.files.size_detection import infer_sizes
 from beanstalkd_py.history.options import Options, Sizes, load_sizes
 from beanstalkd_py.history.queries.lookup import ReadableStore
-from beanstalkd_py.history.writing.recovery import EVERYTHING, find_log_end, near_the_end
+from beanstalkd_py.history.writing.recovery import find_log_end, near_the_end
 
 
 class StoreReader(ReadableStore):
@@ -31,10 +31,10 @@ class StoreReader(ReadableStore):
 
     def __init__(self, folder: Path, sizes: Sizes) -> None:
         self._files = Descriptors(writable=False)
-        super().__init__(folder, sizes, *self._look(folder, sizes))
+        super().__init__(folder, sizes, *self._open_files(folder, sizes))
         self._find_ends()
 
-    def _look(self, folder: Path, sizes: Sizes) -> tuple[CommitLog, ConsumeQueues, Index]:
+    def _open_files(self, folder: Path, sizes: Sizes) -> tuple[CommitLog, ConsumeQueues, Index]:
         # Read `dispatched` first: the writer only adds to the other files meanwhile.
         self.was_open = not store_lock.was_stopped_cleanly(folder)
         self.recorded = Dispatched.load(folder / layout.DISPATCHED)
@@ -72,12 +72,12 @@ class StoreReader(ReadableStore):
         """
         if self.recorded is not None and self.recorded.offset >= self.log.end:
             return False
-        return all(queue.find_end(EVERYTHING) == queue.end for queue in self.queues)
+        return all(queue.find_end() == queue.end for queue in self.queues)
 
     def refresh(self) -> None:
         """Read again what the writer has changed."""
         self.index.close()
-        self.log, self.queues, self.index = self._look(self.folder, self.sizes)
+        self.log, self.queues, self.index = self._open_files(self.folder, self.sizes)
         self._find_ends()
 
     def refresh_log(self) -> None:

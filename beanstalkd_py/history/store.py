@@ -67,7 +67,7 @@ class Store(ReadableStore):
     """A store opened with `Store.open`."""
 
     recovered: Recovered
-    """What recovery found."""
+    """The result of the recovery at the open."""
 
     def __init__(self, folder: Path, options: Options, sizes: Sizes) -> None:
         self._files = Descriptors(writable=True)
@@ -199,7 +199,7 @@ class Store(ReadableStore):
         self._commit.flush()
         self._upkeep.report_append()
 
-    # --- what follows the appends ------------------------------------------------------------
+    # --- dispatch ----------------------------------------------------------------------------
 
     def _dispatch_all(self) -> None:
         """Dispatch what may be visible: with synchronous flush only synced messages."""
@@ -308,10 +308,7 @@ class Store(ReadableStore):
 
 
 def _agree_on_sizes(folder: Path, wanted: Sizes | None) -> Sizes:
-    """Return the sizes of an existing store, or those wanted.
-
-    Raises StoreUsageError if they differ.
-    """
+    """Return the sizes of an existing store, or those wanted; StoreUsageError if they differ."""
     found = load_sizes(folder)
     if found is None and layout.segment_starts(folder / layout.COMMIT_LOG):
         found = infer_sizes(folder, wanted)

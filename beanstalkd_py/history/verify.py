@@ -14,11 +14,11 @@ from typing import Any
 
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import ffi, lib
-from beanstalkd_py.history.files import layout, store_lock
+from beanstalkd_py.history.files import consume_queue, layout, store_lock
 from beanstalkd_py.history.files.checkpoint import Checkpoint, Dispatched
 from beanstalkd_py.history.files.commit_log import FAULTS, LogWalk
 from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE, batch_topics, unreadable
-from beanstalkd_py.history.files.consume_queue import UNIT, ConsumeQueue, Unit, name_in, set_next
+from beanstalkd_py.history.files.consume_queue import EVERYTHING, UNIT, ConsumeQueue, Unit
 from beanstalkd_py.history.files.index import IndexFile
 from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.queries.lookup import ReadableStore
@@ -28,7 +28,6 @@ from beanstalkd_py.history.writing.dispatch import DispatchReader
 __all__ = ["Fault", "Report", "verify"]
 
 MOST_FAULTS = 1000
-ALL = 2**63 - 1
 _LIGHT_TOPICS, _LIGHT_OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
 """Properties of a message that is also in light queues: their names, and its queue offset in each.
 """
@@ -122,8 +121,8 @@ class _Verification:
 
     @property
     def settled(self) -> int:
-        """Messages before this log offset must be in queues and index."""
-        return self._recorded if self.is_open else ALL
+        """The log offset before which every message must be in queues and index."""
+        return self._recorded if self.is_open else EVERYTHING
 
     def fault(self, file: object, offset: int, what: str) -> None:
         self._add(Fault(str(file), offset, what))
@@ -212,10 +211,10 @@ class _Verification:
                 " is not next"
             )
             self.fault_at(self.store.log.segments, at, what)
-        set_next(self._table, message.topic, message.queue_id, message.queue_offset)
+        consume_queue.set_next(self._table, message.topic, message.queue_id, message.queue_offset)
 
     def _compare_run(self, run: Any) -> None:
-        topic, queue_id = name = name_in(self._table, run.queue)
+        topic, queue_id = name = consume_queue.name_in(self._table, run.queue)
         if topic in self._batch_topics or not self._has_queues:
             return
         expected = bytes(ffi.buffer(run.units, run.count * UNIT))
@@ -228,16 +227,16 @@ class _Verification:
         if before:
             what = f"{before} units before the first file are missing"
             self.fault(queue.segments.folder, 0, what)
-        there = max(min(run.count, queue.end - run.first), 0)
+        present = max(min(run.count, queue.end - run.first), 0)
         self._ends[queue] = run.first + run.count
-        self.report.units += there
-        if there < run.count:
-            at = (run.first + there) * UNIT
+        self.report.units += present
+        if present < run.count:
+            at = (run.first + present) * UNIT
             start = queue.segments.start_of(at)
-            missing = expected[there * UNIT :]
+            missing = expected[present * UNIT :]
             self._count_missing(name, missing, queue.segments.path(start), at - start)
         first = run.first + before
-        actual = queue.read_bytes(first, there - before)
+        actual = queue.read_bytes(first, present - before)
         expected = expected[before * UNIT :]
         if actual != expected[: len(actual)]:
             self._report_units(queue, first, expected, actual)
@@ -245,11 +244,11 @@ class _Verification:
     def _count_missing(self, queue: tuple[str, int], units: bytes, file: Path, offset: int) -> None:
         """Count missing units; those of the newest messages may be pending."""
         settled = self.settled
-        lacking = sum(1 for at, *_ in _UNIT.iter_unpack(units) if at < settled)
-        self.report.pending += len(units) // UNIT - lacking
-        if lacking:
+        missing = sum(1 for at, *_ in _UNIT.iter_unpack(units) if at < settled)
+        self.report.pending += len(units) // UNIT - missing
+        if missing:
             first_file, first, count = self._missing.get(queue, (str(file), offset, 0))
-            self._missing[queue] = (first_file, first, count + lacking)
+            self._missing[queue] = (first_file, first, count + missing)
 
     def _report_units(
         self, queue: ConsumeQueue, first: int, expected: bytes, actual: bytes
@@ -373,10 +372,10 @@ class _IndexComparison:
     def _count_missing(self, keys: Any, done: int, count: int) -> None:
         """Count missing keys; those of the newest messages may be pending."""
         settled = self._verification.settled
-        lacking = sum(1 for number in range(done, count) if keys[number].offset < settled)
-        if lacking and self._is_kept:
+        missing = sum(1 for number in range(done, count) if keys[number].offset < settled)
+        if missing and self._is_kept:
             first, before = self._missing
-            self._missing = (first if before else keys[done].offset, before + lacking)
+            self._missing = (first if before else keys[done].offset, before + missing)
 
     def finish(self) -> None:
         """Report entries without messages, and check each file by itself."""

@@ -30,9 +30,8 @@ class JobOverrides:
 
 def missing_body_size(message: Stored) -> int | None:
     """Return the size of a body that the store does not have; None if it has the body."""
-    size = message.properties.get(BODY_BYTES, "")
-    is_missing = size.isascii() and size.isdigit() and int(size[:20]) != len(message.body)
-    return int(size[:20]) if is_missing else None
+    size = message.number(BODY_BYTES)
+    return None if size == len(message.body) else size
 
 
 def job_of(message: Stored, tube: str, overrides: JobOverrides) -> Job:
@@ -54,7 +53,5 @@ def job_of(message: Stored, tube: str, overrides: JobOverrides) -> Job:
 
 
 def _number(message: Stored, name: str, default: int) -> int:
-    text = message.properties.get(name, "")
-    if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > UINT32_MAX:
-        return default
-    return int(text)
+    number = message.number(name, UINT32_MAX)
+    return default if number is None else number

@@ -56,7 +56,10 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A job to put; or the field of ReplayState that counts the message; or neither."""
+    """A message of the batch: a job to put, or the field of ReplayState that counts it.
+
+    It has neither if the message does not match, or was put before.
+    """
 
     offset: int
     job: Job | None = None
@@ -104,7 +107,7 @@ class Replayer:
         return self._flush()
 
     def _is_full(self) -> bool:
-        # Jobs after a refused one may have been put. Batches of one job keep that list short.
+        # Jobs after a refused one may have been put; batches of one job keep `done_beyond` short.
         batch_jobs = 1 if self.state.done_beyond else self._limiter.batch_jobs
         return (
             len(self._jobs) >= batch_jobs

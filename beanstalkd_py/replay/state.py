@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
+from beanstalkd_py.history.files.open_files import write_all
 
 VERSION = 1
 SLOT_BYTES = 4096
@@ -167,8 +168,7 @@ class StateFile:
 
     def load(self) -> tuple[Replay, ReplayState] | None:
         """Read the file as the function `load`. Raises ToolUsageError."""
-        size = os.fstat(self._fd).st_size
-        data = os.pread(self._fd, size, 0)
+        data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
         found = _decode(self.path, data) if data else None
         if found is not None:
             self._begin = _slots_begin(data.index(b"\n") + 1)
@@ -185,9 +185,9 @@ class StateFile:
             # Discards another replay before the new first line exists.
             os.ftruncate(self._fd, 0)
             empty = (b" " * (SLOT_BYTES - 1) + b"\n") * 2
-            _write(self._fd, b"\0" * self._begin + empty, 0)
+            write_all(self._fd, b"\0" * self._begin + empty, 0)
             os.fsync(self._fd)
-            _write(self._fd, _line(identity, self._begin), 0)
+            write_all(self._fd, _line(identity, self._begin), 0)
             os.fsync(self._fd)
 
     def save(self, state: ReplayState) -> None:
@@ -195,8 +195,9 @@ class StateFile:
         self._number += 1
         record: dict[str, object] = {"number": self._number}
         record |= {each.name: getattr(state, each.name) for each in fields(state)}
+        slot = self._begin + self._number % 2 * SLOT_BYTES
         with self._write_errors():
-            _write(self._fd, _line(record, SLOT_BYTES), self._begin + self._number % 2 * SLOT_BYTES)
+            write_all(self._fd, _line(record, SLOT_BYTES), slot)
             now_mono = time.monotonic()
             if now_mono - self._synced_mono >= SYNC_S:
                 self._synced_mono = now_mono
@@ -218,9 +219,3 @@ class StateFile:
             yield
         except OSError as error:
             raise errors.OutputError(f"cannot write {self.path}: {error.strerror}") from error
-
-
-def _write(fd: int, data: bytes, at: int) -> None:
-    while data:
-        written = os.pwrite(fd, data, at)
-        data, at = data[written:], at + written

@@ -53,7 +53,7 @@ class Checkpoint:
 class Dispatched:
     """The `offset` in the log (bytes), and the state of the files at that time.
 
-    `units` is the sum of the queues' next queue offsets, `first_units` of the first ones they have.
+    `units` is the sum of the queues' next queue offsets, `first_units` that of their first ones.
     `index_file` is the name of the last index file ("" without one), `index_header` its first 40
     bytes in hex, `index_files` the number of index files.
     """

@@ -57,7 +57,6 @@ class Appended:
 
     @property
     def offsets(self) -> list[int]:
-        """The offset of each message."""
         return list(ffi.unpack(self.positions, 2 * self.count))[0::2]
 
     @property
@@ -98,10 +97,7 @@ class CommitLog:
     # --- appending ---------------------------------------------------------------------------
 
     def check(self, items: Any, length: int) -> int:
-        """Return the number of messages in a batch.
-
-        Raises MessageRefusedError if one cannot be stored.
-        """
+        """Return the number of messages. Raises MessageRefusedError if one cannot be stored."""
         fault_at = ffi.new("int64_t *")
         count = lib.hs_items_check(items, length, self._limits, fault_at)
         if count < 0:
@@ -112,56 +108,55 @@ class CommitLog:
     def append(self, items: Any, length: int, count: int, now: int) -> Appended:
         """Write a checked batch at the time `now` (milliseconds).
 
-        After OSError nothing of the batch was stored. StoreDamagedError means that part of it may
-        remain.
+        After OSError nothing was stored; after StoreDamagedError a part of the batch may remain.
         """
         positions = ffi.new("int64_t[]", 2 * max(count, 1))
-        state = self._encoding
-        state.offset, state.now, state.store_timestamp = self.end, now, self.last_timestamp
+        encoding = self._encoding
+        encoding.offset, encoding.now, encoding.store_timestamp = self.end, now, self.last_timestamp
         lib.hs_queues_mark(self.queues)
         last, done, consumed = -1, 0, 0
         try:
             while consumed < length:
                 rest = (items + consumed, length - consumed)
                 self._encode(*rest, positions + 2 * done)
-                consumed += state.consumed
-                done += state.count
-                last = state.last_offset if state.count else last
+                consumed += encoding.consumed
+                done += encoding.count
+                last = encoding.last_offset if encoding.count else last
         except BaseException:
             lib.hs_queues_undo(self.queues)
             try:
-                self._undo_append(state.offset)
+                self._undo_append(encoding.offset)
             except OSError as worse:
                 raise StoreDamagedError(f"half a batch cannot be taken back: {worse}") from worse
             raise
-        appended = Appended(self.end, state.offset, last, done, positions)
+        appended = Appended(self.end, encoding.offset, last, done, positions)
         if done:
-            self.last_offset, self.last_timestamp = last, state.store_timestamp
-        self.end = state.offset
+            self.last_offset, self.last_timestamp = last, encoding.store_timestamp
+        self.end = encoding.offset
         return appended
 
     def _encode(self, items: Any, length: int, positions: Any) -> None:
         """Encode and write some records, and move the encoding's offset behind them."""
-        state = self._encoding
-        start = self.segments.start_of(state.offset)
+        encoding = self._encoding
+        start = self.segments.start_of(encoding.offset)
         if start not in self.segments.starts:
             self.segments.create(start)
-        state.segment_end = start + self.segments.size
+        encoding.segment_end = start + self.segments.size
         capacity = min(PIECE, len(self._out))
         with ffi.from_buffer("char[]", self._out) as out:
             for space in (capacity, len(self._out)):  # a single record may be larger than a piece
                 result = lib.hs_encode(
-                    self.queues, self._limits, items, length, out, space, positions, state
+                    self.queues, self._limits, items, length, out, space, positions, encoding
                 )
                 if result < 0:
                     raise MemoryError
-                if state.produced:
+                if encoding.produced:
                     break
-        assert state.produced, "no record is larger than the buffer"
+        assert encoding.produced, "no record is larger than the buffer"
         with memoryview(self._out) as view:
-            self.segments.write(state.offset, view[: state.produced])
-        is_full = state.why == lib.HS_ENCODED_SEGMENT_FULL
-        state.offset = state.segment_end if is_full else state.offset + state.produced
+            self.segments.write(encoding.offset, view[: encoding.produced])
+        is_full = encoding.why == lib.HS_ENCODED_SEGMENT_FULL
+        encoding.offset = encoding.segment_end if is_full else encoding.offset + encoding.produced
 
     def _undo_append(self, reached: int) -> None:
         """Zero everything behind the end, because recovery would read leftover records."""
@@ -169,6 +164,7 @@ class CommitLog:
         first = self.segments.start_of(self.end)
         if first not in self.segments.starts:
             return
+        # The write that failed may have stored a part of the buffer behind `reached`.
         until = min(first + self.segments.size, max(reached, self.end) + len(self._out))
         for at in range(self.end, until, PIECE):
             self.segments.write(at, bytes(min(PIECE, until - at)))
@@ -230,7 +226,11 @@ class LogWalk:
             left = start + segments.size - self.offset
             with memoryview(self._buffer) as view:
                 got = segments.read_into(self.offset, view)
-            self._scan(got)
+            scanned, limits = self._scanned, (self.offset, self._checks)
+            with ffi.from_buffer("char[]", self._buffer) as data:
+                lib.hs_scan(data, got, *limits, self._records, RECORDS_AT_ONCE, scanned)
+            self.why, self._count = scanned.why, scanned.count
+            self.offset += scanned.used
             if self._count:
                 return True
             if self.why == lib.HS_FOUND_BLANK:
@@ -242,15 +242,6 @@ class LogWalk:
             if size > left:
                 return False  # the record is longer than its file
             self._buffer = bytearray(size)
-
-    def _scan(self, got: int) -> None:
-        scanned = self._scanned
-        with ffi.from_buffer("char[]", self._buffer) as data:
-            lib.hs_scan(
-                *(data, got, self.offset, self._checks, self._records, RECORDS_AT_ONCE, scanned)
-            )
-        self.why, self._count = scanned.why, scanned.count
-        self.offset += scanned.used
 
     def messages(self, end: int) -> Iterator[Stored]:
         """Yield the messages before an offset."""
@@ -269,6 +260,6 @@ def record_size(data: bytes | bytearray) -> int:
     return int.from_bytes(data[:4], "big", signed=True)
 
 
-def damaged(log: CommitLog, offset: int, why: int) -> StoreDamagedError:
+def damage_error(log: CommitLog, offset: int, why: int) -> StoreDamagedError:
     """Return the error for a fault at an offset."""
     return StoreDamagedError(f"{log.segments.location(offset)}: {FAULTS[why]}")

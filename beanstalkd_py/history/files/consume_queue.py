@@ -23,10 +23,12 @@ from beanstalkd_py.history.files.segments import Segments
 UNIT = lib.HS_UNIT
 _UNIT = struct.Struct(">qiq")
 FILLER = _UNIT.pack(0, 2**31 - 1, 0)
-"""Takes the position of a queue offset for which the log has no message."""
+"""The unit of a queue offset that no message has."""
 FILLER_SIZE = 2**31 - 1
 LEAST_TAG_CODE = -(2**31)
 UNITS_AT_ONCE = 512
+EVERYTHING = 2**63 - 1
+"""A log offset behind every message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,6 @@ class ConsumeQueue:
 
     @property
     def first(self) -> int:
-        """The queue offset of the first file's first unit."""
         return self.segments.begin // UNIT
 
     def read(self, first: int, count: int) -> list[Unit]:
@@ -123,7 +124,7 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def find_end(self, log_offset: int) -> int:
+    def find_end(self, log_offset: int = EVERYTHING) -> int:
         """Return the queue offset behind the last unit for a message before a log offset.
 
         Units are in the order of the log, so those written before some moment are a prefix.
@@ -158,7 +159,6 @@ class ConsumeQueue:
         self.end = max(self.end, at // UNIT)
 
     def fill(self, until: int) -> None:
-        """Append fillers up to a queue offset."""
         while self.end < until:
             count = min(until - self.end, self.segments.size // UNIT)
             self.write(self.end, FILLER * count)
@@ -205,12 +205,11 @@ class ConsumeQueues:
         queues = [queue for queue in self if queue.end > 0]
         return len(queues), sum(each.end for each in queues), sum(each.first for each in queues)
 
-    def enter(self, table: Any) -> None:
-        """Enter all queues and their ends into a C table."""
+    def add_to(self, table: Any) -> None:
         for queue in self:
             set_next(table, queue.topic, queue.queue_id, queue.end)
 
-    def expect(self, topic: str, queue_id: int, next_offset: int) -> None:
+    def continue_at(self, topic: str, queue_id: int, next_offset: int) -> None:
         """Continue the queue at `next_offset`; fillers replace the missing units."""
         queue = self._by_name[topic, queue_id]
         queue.fill(next_offset)
@@ -256,7 +255,7 @@ class ConsumeQueues:
             set_next(self.table, queue.topic, queue.queue_id, queue.end)
         self._stale = set()
 
-    def is_unknown(self, number: int) -> bool:
+    def has_no_file(self, number: int) -> bool:
         """Return whether the queue has no file yet."""
         return not self._numbered(number).segments.starts
 

@@ -151,15 +151,15 @@ class Segments:
         if folder_is_dirty:
             symlinks.sync_folder(self.folder)
 
-    def sync_again(self, suspect: int) -> None:
+    def sync_again(self, rewrite_from: int) -> None:
         """Sync every file, including those of earlier processes.
 
-        Data behind `suspect` are first written again: a process that was killed after a failed sync
-        may have left dirty pages that the kernel takes for written.
+        Data behind `rewrite_from` are first written again: a process that was killed after a failed
+        sync may have left dirty pages that the kernel takes for written.
         """
         for start in self.starts:
             with self._descriptors.borrow(self.path(start)) as fd:
-                at = max(suspect - start, 0)
+                at = max(rewrite_from - start, 0)
                 while (data := _first_data(fd, at, self.size)) is not None:
                     at = data - data % PIECE
                     piece = os.pread(fd, PIECE, at)

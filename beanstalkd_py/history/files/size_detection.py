@@ -112,7 +112,9 @@ def index_sizes_of(index: BinaryIO, size: int, name: str) -> tuple[int, int]:
     """Like `index_sizes` for an open file; errors call it `name`."""
     next_entry = _read_number(index, _NEXT_ENTRY_AT)
     for slots, entries in _candidates(size):
-        if 0 <= next_entry <= entries and _leads(index, slots, newest=max(next_entry - 1, 0)):
+        if 0 <= next_entry <= entries and _slot_refers_to(
+            index, slots, newest=max(next_entry - 1, 0)
+        ):
             return slots, entries
     raise StoreUsageError(
         f"{name}: {size} bytes fit no number of slots and entries; give the sizes"
@@ -132,7 +134,7 @@ def _candidates(size: int) -> Iterator[tuple[int, int]]:
                 yield slots, entries
 
 
-def _leads(index: BinaryIO, slots: int, newest: int) -> bool:
+def _slot_refers_to(index: BinaryIO, slots: int, newest: int) -> bool:
     """Return whether the slot of the newest entry refers to it; true without entries."""
     if newest == 0:
         return True

@@ -36,7 +36,6 @@ class ReadableStore:
         self.index = index
 
     def close(self) -> None:
-        """Close the files."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -91,7 +90,6 @@ class ReadableStore:
     # --- queues ------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, list[int]]:
-        """Return the topics with their queue ids."""
         topics: dict[str, list[int]] = {}
         for queue in sorted(self.queues, key=lambda each: (each.topic, each.queue_id)):
             topics.setdefault(queue.topic, []).append(queue.queue_id)

@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ SUCCESS = "_SUCCESS"
 COUNTS = ("pri", "delay", "ttr", "reserves", "timeouts", "releases", "buries", "kicks")
 """Numeric properties of jobs, named as in `stats-job`; seconds and counts."""
 
-_INT64_MAX = 2**63 - 1
 _TIME = pa.timestamp("ms", tz="UTC")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MS = datetime.timedelta(milliseconds=1)
@@ -112,19 +112,6 @@ def _parts(
 # --- columns ----------------------------------------------------------------------------------
 
 
-def _number(name: str) -> Callable[[Stored], int | None]:
-    """Return a function that reads a property; its result is None if that is no number."""
-
-    def read(message: Stored) -> int | None:
-        text = message.properties.get(name, "")
-        if not (text.isascii() and text.isdigit()) or len(text) > 19:
-            return None
-        number = int(text)
-        return number if number <= _INT64_MAX else None
-
-    return read
-
-
 def _tube(message: Stored) -> str:
     # A foreign topic may contain bytes that are not UTF-8.
     return tube_of(message).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -138,12 +125,12 @@ def _time(timestamp: int) -> int | None:
 _COLUMNS: dict[str, tuple[Any, Callable[[Stored], Any]]] = {
     "tube": (pa.string(), _tube),
     "topic": (pa.string(), lambda message: message.topic),
-    "job_id": (pa.int64(), _number(KEYS)),
+    "job_id": (pa.int64(), methodcaller("number", KEYS)),
     "tags": (pa.string(), lambda message: message.properties.get(TAGS)),
     "keys": (pa.list_(pa.string()), lambda message: message.key_words),
     "stored_at": (_TIME, lambda message: _time(message.store_timestamp)),
     "born_at": (_TIME, lambda message: _time(message.born_timestamp)),
-    **{name: (pa.int64(), _number(name)) for name in COUNTS},
+    **{name: (pa.int64(), methodcaller("number", name)) for name in COUNTS},
     "timeline": (pa.string(), lambda message: message.properties.get("timeline")),
     "queue_id": (pa.int32(), lambda message: message.queue_id),
     "queue_offset": (pa.int64(), lambda message: message.queue_offset),

@@ -67,7 +67,6 @@ class MessageRange:
         return [queue for queue in self.store.queues if queue.topic == self.topic]
 
     def _bounds(self, queue: ConsumeQueue) -> tuple[int, int]:
-        """Return the range of queue offsets."""
         low = queue.find_from(max(self.offset, self.store.log.begin))
         high = queue.find_from(self.log_end)
         return listing.stored_between(self.store, queue, low, high, self.begin, self.end)

@@ -8,7 +8,7 @@ from typing import Any
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files.checkpoint import Dispatched
-from beanstalkd_py.history.files.commit_log import PIECE, CommitLog, damaged, record_size
+from beanstalkd_py.history.files.commit_log import PIECE, CommitLog, damage_error, record_size
 from beanstalkd_py.history.files.consume_queue import ConsumeQueues
 from beanstalkd_py.history.files.index import Index
 from beanstalkd_py.history.files.segments import Segments
@@ -95,7 +95,7 @@ class Dispatcher:
             self._keys_done = self._count_known_keys()
         for number in range(found.run_count):
             run = found.runs[number]
-            if run.first > 0 and not self._fills and self._queues.is_unknown(run.queue):
+            if run.first > 0 and not self._fills and self._queues.has_no_file(run.queue):
                 raise GapError(
                     f"{self._location()}: units of its queue before {run.first} are missing"
                 )
@@ -110,7 +110,7 @@ class Dispatcher:
         if found.why == lib.HS_DISPATCH_GAP:
             self._close_gap(found.record)
         elif found.why != lib.HS_FOUND_BLANK and (found.why != lib.HS_FOUND_CUT or found.used == 0):
-            raise damaged(self._log, self.position, found.why)
+            raise damage_error(self._log, self.position, found.why)
 
     def _count_known_keys(self) -> int:
         """Count the leading keys that the index already has."""
@@ -122,13 +122,13 @@ class Dispatcher:
     def _close_gap(self, record: Any) -> None:
         message = self._log.message(record.offset)
         if message is None:
-            raise damaged(self._log, record.offset, lib.HS_FOUND_BAD_SIZE)
+            raise damage_error(self._log, record.offset, lib.HS_FOUND_BAD_SIZE)
         if not self._fills:
             raise GapError(
                 f"{self._location()}: queue offset {message.queue_offset} of {message.topic}/"
                 f"{message.queue_id} leaves a gap"
             )
-        self._queues.expect(message.topic, message.queue_id, message.queue_offset)
+        self._queues.continue_at(message.topic, message.queue_id, message.queue_offset)
 
     def _location(self) -> str:
         return self._log.segments.location(self.position)

@@ -27,10 +27,7 @@ class GroupCommit:
         self.wait(self._log.end)
 
     def wait(self, offset: int) -> None:
-        """Wait until the log is on disk up to the offset.
-
-        Raises StoreFailedError, FlushTimeoutError.
-        """
+        """Wait until the log is on disk up to the offset. Raises the errors of `flush`."""
         with self._synced:
             while self._is_syncing and self._log.flushed < offset:
                 if not self._synced.wait(self._timeout):

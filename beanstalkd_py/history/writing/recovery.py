@@ -22,13 +22,12 @@ from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.queries.lookup import ReadableStore
 from beanstalkd_py.history.writing.dispatch import Dispatcher, GapError
 
-EVERYTHING = 2**63 - 1
 TAIL_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the recovery found. `log_end` is the end of the log, bytes.
+    """The result of a recovery. `log_end` is the end of the log, bytes.
 
     `fault` describes the record there, or is "". `tail_file` is the file with the bytes behind the
     end, None if there were none. Queues and index were dispatched again from `dispatched_from`;
@@ -50,7 +49,7 @@ class Recovered:
 def find_last_record(log: CommitLog, queues: ConsumeQueues) -> int | None:
     """Return the last message that a queue refers to; None if it is not in the log."""
     for queue in queues:
-        queue.end = queue.find_end(EVERYTHING)
+        queue.end = queue.find_end()
     units = [queue.last() for queue in queues]
     found = max((unit.offset for unit in units if unit is not None), default=-1)
     return found if log.begin <= found and log.message(found) is not None else None
@@ -114,7 +113,7 @@ class Recovery:
         rebuilt = begin is None and log.end > log.begin
         if begin is None:
             begin = self._rebuild()
-        self._queues.enter(log.queues)
+        self._queues.add_to(log.queues)
         missing = max(self._recorded.offset - log.end, 0) if self._recorded else 0
         return Recovered(
             was_clean, log.end, fault, tail_file, begin, rebuilt, missing, self._remade
@@ -128,7 +127,7 @@ class Recovery:
         if self._recorded is not None:  # not RocketMQ's, which stores zeros in properties
             checks = lib.HS_CHECK_TEXT
             checks |= lib.HS_CHECK_HAS_CRC if self._log.has_property_crc else 0
-        return find_log_end(self._log, self._durable(), checks)
+        return find_log_end(self._log, self._synced_message(), checks)
 
     def check_log(self, was_clean: bool) -> None:
         """Remove files behind a missing one if they were never synced. Raises StoreDamagedError.
@@ -157,7 +156,7 @@ class Recovery:
             return False
         return True
 
-    def _durable(self) -> int:
+    def _synced_message(self) -> int:
         """Return a message before which the whole log was synced: the start of its file."""
         log = self._log
         if self._recorded is None or not log.begin <= self._recorded.offset <= log.segments.end:
@@ -166,7 +165,7 @@ class Recovery:
 
     # --- where dispatch resumes ----------------------------------------------------------------
 
-    def _take_up(self, was_clean: bool) -> int | None:
+    def _find_resume_offset(self, was_clean: bool) -> int | None:
         """Return where dispatch resumes after rewinding queues and index, or None."""
         recorded, begin, end = self._recorded, self._log.begin, self._log.end
         if recorded and recorded.offset > end:
@@ -174,7 +173,7 @@ class Recovery:
         if recorded and begin <= recorded.offset and (recorded.offset == end or not was_clean):
             return self._rewind(recorded)
         # Another program has written here; if it closed the store, it has dispatched everything.
-        return self._keep() if was_clean else None
+        return self._accept_queues_and_index() if was_clean else None
 
     def _rewind(self, recorded: Dispatched) -> int | None:
         """Rewind queues and index to the recorded state; None if something is missing."""
@@ -208,7 +207,7 @@ class Recovery:
                 return False
         return True
 
-    def _keep(self) -> int | None:
+    def _accept_queues_and_index(self) -> int | None:
         """Accept queues and index as they are; None if messages exist and they are empty."""
         end = self._log.end
         position = self._log.begin
@@ -227,10 +226,10 @@ class Recovery:
 
     def _dispatch_rest(self, was_clean: bool) -> int | None:
         """Dispatch what queues and index lack. Return where that begins; None if it is unknown."""
-        begin = self._take_up(was_clean)
+        begin = self._find_resume_offset(was_clean)
         if begin is None:
             return None
-        self._queues.enter(self._queues.table)
+        self._queues.add_to(self._queues.table)
         self._dispatcher.position = begin
         self._dispatcher.timestamp = self._log.last_timestamp
         try:

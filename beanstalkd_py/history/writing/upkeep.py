@@ -26,7 +26,6 @@ class Upkeep:
         self._start(self._dispatch, dispatch)
 
     def start_task(self, seconds: float, do: Callable[[], None]) -> None:
-        """Run a task at an interval."""
         self._start(self._repeat, seconds, do)
 
     def _start(self, run: Callable[..., None], *arguments: object) -> None:
@@ -39,7 +38,6 @@ class Upkeep:
             self._appended.set()
 
     def stop(self) -> None:
-        """Stop the threads and wait for them."""
         self._stopping.set()
         self._appended.set()
         for thread in self._threads:
