@@ -112,10 +112,7 @@ class Connection:
             rest = rest[self._socket.send(rest[: 1 << 20]) :]
 
     def read_replies(self, count: int) -> Iterator[bytes]:
-        """Yield `count` replies without bodies, with their line ends.
-
-        The iterator reads ahead, so that all of them must be taken from it.
-        """
+        """Yield `count` replies without bodies, with their line ends; take all of them."""
         while count:
             buffered = self._reader.peek()
             lines = buffered[: buffered.rfind(b"\n") + 1].splitlines(keepends=True)[:count]

@@ -17,7 +17,7 @@ _HTTP = (b"HTTP/", b"<!DOCTYPE", b"<html", b"<HTML")
 def identify(address: Address, reply: bytes) -> str | None:
     """Return a message that names the protocol of a reply; None if it is unknown."""
     if reply.startswith(_TLS_RECORDS):
-        return _use_tls(address)
+        return f"{address} speaks TLS; use --addr {replace(address, tls=True)}"
     if reply.startswith(_HTTP):
         return f"{address} is not a beanstalkd: it speaks HTTP; use the address of -l and -p"
     return None
@@ -26,31 +26,25 @@ def identify(address: Address, reply: bytes) -> str | None:
 def probe(address: Address, timeout_s: float) -> str | None:
     """Connect again to find why a conversation failed; return a message, None if unknown."""
     timeout_s = min(timeout_s, MAX_PROBE_S)
-    if address.path:
-        return None
     if address.tls:
         reply = _reply_to(address, b"list-tube-used\r\n", timeout_s)
         if reply.startswith(b"USING "):
             return f"{address} does not speak TLS; use --addr {replace(address, tls=False)}"
         return identify(address, reply) if reply.startswith(_HTTP) else None
-    if _speaks_tls(address, timeout_s):
-        return _use_tls(address)
-    return identify(address, _reply_to(address, b"GET / HTTP/1.0\r\n\r\n", timeout_s))
+    return probe_plain(address, timeout_s, f"--addr {replace(address, tls=True)}")
 
 
-def probe_plain(address: Address, timeout_s: float) -> str | None:
-    """Probe the port of plain clients, by which commands find the control socket."""
+def probe_plain(
+    address: Address, timeout_s: float, other: str = "the address of -l and -p"
+) -> str | None:
+    """Probe without TLS. `other` is the address to use instead if the server speaks TLS."""
     timeout_s = min(timeout_s, MAX_PROBE_S)
-    if address.path:
-        return None
     plain = replace(address, tls=False)
+    if plain.path:
+        return None
     if _speaks_tls(plain, timeout_s):
-        return f"{plain} speaks TLS; use the address of -l and -p"
+        return f"{plain} speaks TLS; use {other}"
     return identify(plain, _reply_to(plain, b"GET / HTTP/1.0\r\n\r\n", timeout_s))
-
-
-def _use_tls(address: Address) -> str:
-    return f"{address} speaks TLS; use --addr {replace(address, tls=True)}"
 
 
 def _speaks_tls(address: Address, timeout_s: float) -> bool:

@@ -25,7 +25,7 @@ from beanstalkd_py.admin.connection import NOT_FOUND, Connection, Reply
 from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.admin.job_scan import first_job
 from beanstalkd_py.admin.jobs import with_bodies
-from beanstalkd_py.admin.statistics import JobStats, TubeStats
+from beanstalkd_py.admin.statistics import JobStats
 
 FIRST_STEP = 256
 MAX_STEP = 8192
@@ -86,7 +86,7 @@ def scan(
     tube that has only reserved jobs yields none. Raises RefusedError if the tube does not exist.
     """
     found = Scan()
-    stats = _tube(connection.execute(statistics.stats_tube_command(tube)), tube)
+    stats = statistics.tube_stats(connection, tube)
     found.expected = stats.alive
     states = [state for state in statistics.FREE_STATES if stats.count([state])]
     first = {first_job(connection, tube, state) for state in states}
@@ -144,7 +144,7 @@ def _stats_of(connection: Connection, tube: str, ids: Iterable[int], found: Scan
     first, *replies = connection.execute_all(
         [statistics.stats_tube_command(tube), *(b"stats-job %d" % job for job in ids)]
     )
-    found.expected = _tube(first, tube).alive
+    found.expected = statistics.existing_tube(first, tube).alive
     return replies
 
 
@@ -157,12 +157,6 @@ def _of_tube(replies: Iterable[Reply], tube: str) -> Iterable[JobStats]:
             # C beanstalkd reports a job whose body is still arriving as invalid; it counts nowhere.
             if job.state in statistics.STATES:
                 yield job
-
-
-def _tube(reply: Reply, tube: str) -> TubeStats:
-    if reply is NOT_FOUND:
-        raise statistics.no_tube(tube)
-    return TubeStats.read(reply)
 
 
 def read_jobs(connection: Connection, found: Scan) -> Iterator[Job]:

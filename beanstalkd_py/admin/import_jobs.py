@@ -46,21 +46,12 @@ def import_lines(
     rest = itertools.islice(enumerate(lines, 1), skip, None)
     for batch in _batches(rest, max_bytes):
         with deferred():
-            _put_batch(connection, tube, batch.jobs, result)
-        if batch.error is not None:
-            raise batch.error
+            _put_batch(connection, tube, batch, result)
 
 
-@dataclass
-class _Batch:
-    """Valid lines by number, and the error of the line that ended the batch."""
-
-    jobs: list[tuple[int, Job]]
-    error: errors.BeanstalkdError | None = None
-
-
-def _batches(lines: Iterable[tuple[int, bytes]], max_bytes: int) -> Iterator[_Batch]:
-    batch = _Batch([])
+def _batches(lines: Iterable[tuple[int, bytes]], max_bytes: int) -> Iterator[list[tuple[int, Job]]]:
+    """Yield jobs with the numbers of their lines; raise after the jobs before an invalid line."""
+    batch: list[tuple[int, Job]] = []
     size = 0
     for number, line in lines:
         if not line.strip():
@@ -73,13 +64,13 @@ def _batches(lines: Iterable[tuple[int, bytes]], max_bytes: int) -> Iterator[_Ba
                 raise errors.RefusedError("JOB_TOO_BIG", f"{text} (JOB_TOO_BIG)")
         except (errors.ToolUsageError, errors.RefusedError) as error:
             error.args = (f"line {number}: {error}",)
-            yield _Batch(batch.jobs, error)
-            return
-        batch.jobs.append((number, job))
-        size += len(job.body)
-        if len(batch.jobs) == BATCH_JOBS or size > BATCH_BYTES:
             yield batch
-            batch, size = _Batch([]), 0
+            raise
+        batch.append((number, job))
+        size += len(job.body)
+        if len(batch) == BATCH_JOBS or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
     yield batch
 
 

@@ -117,7 +117,11 @@ def stats_tube_command(tube: str) -> bytes:
 
 def tube_stats(connection: Connection, tube: str) -> TubeStats:
     """Return a tube's statistics. Raises RefusedError if the tube does not exist."""
-    reply = connection.execute(stats_tube_command(tube))
+    return existing_tube(connection.execute(stats_tube_command(tube)), tube)
+
+
+def existing_tube(reply: Reply, tube: str) -> TubeStats:
+    """Return the statistics of a reply. Raises RefusedError if the tube does not exist."""
     if reply is NOT_FOUND:
         raise no_tube(tube)
     return TubeStats.read(reply)

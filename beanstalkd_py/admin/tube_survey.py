@@ -140,18 +140,18 @@ def open_surveyor(
         yield Surveyor(connection, found)
 
 
-_gauges_of = itemgetter(
-    *(
-        1 + NUMBERS.index(key)
-        for key in (
-            *("ready", "reserved", "delayed", "buried", "urgent"),
-            *("using", "watching", "waiting", "total"),
-        )
-    )
-)
-_PAUSED, _OLDEST, _PUTS, _RESERVES, _DELETES = (
-    1 + NUMBERS.index(key)
-    for key in ("pause-time-left", "oldest-ready-age-s", "total", "reserves", "cmd-delete")
+_STATES = ("ready", "reserved", "delayed", "buried", "urgent")
+_CLIENTS = ("using", "watching", "waiting")
+
+
+def _positions(*keys: str) -> tuple[int, ...]:
+    """Return the positions of values in a row of the control socket, behind the tube's name."""
+    return tuple(1 + NUMBERS.index(key) for key in keys)
+
+
+_gauges_of = itemgetter(*_positions(*_STATES, *_CLIENTS, "total"))
+_PAUSED, _OLDEST, _PUTS, _RESERVES, _DELETES = _positions(
+    "pause-time-left", "oldest-ready-age-s", "total", "reserves", "cmd-delete"
 )
 
 
@@ -162,10 +162,10 @@ def _counters_of_row(found: list[Any]) -> tuple[str, _TubeCounters]:
     return found[0].decode(), _TubeCounters(gauges, found[_PUTS], found[_RESERVES], found[_DELETES])
 
 
-_GAUGES = (
-    *(b"current-jobs-ready", b"current-jobs-reserved", b"current-jobs-delayed"),
-    *(b"current-jobs-buried", b"current-jobs-urgent", b"current-using", b"current-watching"),
-    *(b"current-waiting", b"total-jobs", b"pause-time-left"),
+_KEYS = (
+    *(b"current-jobs-" + state.encode() for state in _STATES),
+    *(b"current-" + clients.encode() for clients in _CLIENTS),
+    *(b"total-jobs", b"pause-time-left"),
 )
 
 
@@ -173,7 +173,7 @@ def _counters_of_reply(reply: Reply) -> tuple[str, _TubeCounters]:
     # Faster than statistics.parse, for ten thousand tubes per poll.
     pairs = [line.split(b": ", 1) for line in reply.expect(b"OK").body.splitlines()[1:]]
     found = dict(pair for pair in pairs if len(pair) == 2)
-    gauges = (*(int(found[key]) for key in _GAUGES), None)
+    gauges = (*(int(found[key]) for key in _KEYS), None)
     name = found[b"name"].decode().strip('"')
     return name, _TubeCounters(gauges, int(found[b"total-jobs"]), None, int(found[b"cmd-delete"]))
 

@@ -37,7 +37,6 @@ class Table:
     marked: set[tuple[int, int]] = field(default_factory=set)
 
     def widths(self) -> list[int]:
-        """Return the widths of the columns in characters."""
         lines = [self.headings, *self.rows]
         return [max(len(str(cell)) for cell in column) for column in zip(*lines, strict=True)]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.message import Stored
+    from beanstalkd_py.history.queries.parquet import Written
     from beanstalkd_py.history.reader import StoreReader
 
 JSON_LINES = "jsonl"
@@ -101,7 +102,12 @@ def export(
     if as_json and form == PARQUET:
         raise errors.ToolUsageError("--json and --format parquet exclude each other")
     matches = Filters(filters)
-    target = _target(form, output, file_rows, file_bytes)
+    write_parquet = None
+    if form == PARQUET:
+        write_parquet = _parquet_writer(output, file_rows, file_bytes)
+    elif file_rows or file_bytes or output is not None:
+        text = "--output, --file-rows and --file-bytes require --format parquet"
+        raise errors.ToolUsageError(text)
 
     def messages(store: StoreReader) -> Iterator[Stored]:
         # Read errors must not be reported as write errors.
@@ -110,73 +116,55 @@ def export(
 
     with options.reading() as store:
         chosen = filter(matches, messages(store))
-        if target is None:
+        if write_parquet is not None:
+            write_parquet(chosen)
+        else:
             with Lines(as_json=True) as lines:
                 for message in chosen:
                     lines.add(message)
-        else:
-            _write_parquet(chosen, target)
     matches.warn()
     return options.status
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Destination of Parquet: a file, or a folder with limits for its files."""
-
-    path: Path
-    is_folder: bool
-    rows: int | None
-    bytes: int | None
-
-
-def _target(
-    form: str, output: str | None, file_rows: int | None, file_bytes: int | None
-) -> _Target | None:
-    """Return None for JSON lines. Raises ToolUsageError."""
-    if form != PARQUET:
-        if file_rows or file_bytes or output is not None:
-            raise errors.ToolUsageError(
-                "--output, --file-rows and --file-bytes require --format parquet"
-            )
-        return None
+def _parquet_writer(
+    output: str | None, file_rows: int | None, file_bytes: int | None
+) -> Callable[[Iterable[Stored]], None]:
+    """Return a function that writes messages to a file or folder. Raises ToolUsageError."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
         text = "Parquet requires PyArrow; run pip install 'beanstalkd_py[parquet]'"
         raise errors.ToolUsageError(f"{text} ({error})") from error
-    from beanstalkd_py.history.queries.parquet import SUCCESS
+    from beanstalkd_py.history.queries import parquet
 
     if output is None:
         raise errors.ToolUsageError("--format parquet requires --output PATH")
     path = Path(output)
-    is_folder = bool(file_rows or file_bytes) or output.endswith("/") or path.is_dir()
-    if is_folder and path.exists() and not path.is_dir():
+    if not (file_rows or file_bytes or output.endswith("/") or path.is_dir()):
+        return partial(_write_parquet, path, partial(parquet.write_file, path=path))
+    if path.exists() and not path.is_dir():
         raise errors.ToolUsageError(
             f"{path} is a file; --file-rows and --file-bytes require a folder"
         )
-    if (
-        is_folder
-        and path.is_dir()
-        and any(each.suffix == ".parquet" or each.name == SUCCESS for each in path.iterdir())
-    ):
+    names = path.iterdir() if path.is_dir() else ()
+    if any(each.suffix == ".parquet" or each.name == parquet.SUCCESS for each in names):
         raise errors.ToolUsageError(
             f"{path} already has Parquet files; remove them, or use another folder"
         )
-    return _Target(path, is_folder, file_rows, file_bytes or None)
+    write = partial(
+        parquet.write_folder, folder=path, most_rows=file_rows, most_bytes=file_bytes or None
+    )
+    return partial(_write_parquet, path, write)
 
 
-def _write_parquet(messages: Iterable[Stored], target: _Target) -> None:
-    from beanstalkd_py.history.queries.parquet import write_file, write_folder
-
+def _write_parquet(
+    path: Path, write: Callable[[Iterable[Stored]], Written], messages: Iterable[Stored]
+) -> None:
     try:
-        if target.is_folder:
-            written = write_folder(messages, target.path, target.rows, target.bytes)
-        else:
-            written = write_file(messages, target.path)
+        written = write(messages)
     except FileNotFoundError as error:
-        raise errors.ToolUsageError(f"cannot write {target.path}: {error.strerror}") from error
+        raise errors.ToolUsageError(f"cannot write {path}: {error.strerror}") from error
     except OSError as error:
-        raise errors.OutputError(f"cannot write {target.path}: {error.strerror}") from error
+        raise errors.OutputError(f"cannot write {path}: {error.strerror}") from error
     rows, files = counted(written.rows, "message"), counted(written.files, "file")
-    notice(f"wrote {rows} to {target.path}; {files}, {counted(written.bytes, 'byte')}")
+    notice(f"wrote {rows} to {path}; {files}, {counted(written.bytes, 'byte')}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from beanstalkd_py.history.reader import StoreReader
     from beanstalkd_py.history.verify import Fault
     from beanstalkd_py.replay.jobs import JobOverrides
-    from beanstalkd_py.replay.state import Replay, ReplayState, StateFile
+    from beanstalkd_py.replay.state import Replay, ReplayState
 
     Report = Callable[[Fault], None]
     Progress = tuple[Replay, ReplayState]
@@ -67,7 +67,6 @@ class ReplayRequest:
         )
 
     def count(self, replay: Replay, offset: int) -> int:
-        """Return the number of these messages."""
         return self.messages(replay, offset, _ignore).count()
 
     def state_path(self, replay: Replay) -> Path:
@@ -84,19 +83,14 @@ class ReplayRequest:
         name = re.sub(r"[^A-Za-z0-9._-]", "_", replay.into)[:60]
         return folder / "beanstalkd-py" / f"replay-{name}-{digest}.state"
 
-    def resumed(self, replay: Replay, file: StateFile | Path) -> Progress | None:
-        """Return the replay to continue; None to start. Raises ToolUsageError.
+    def resumed(self, replay: Replay, load: Callable[[], Progress | None]) -> Progress | None:
+        """Return the replay to continue, read by `load`; None to start. Raises ToolUsageError.
 
         The replay must have messages, whatever --filter selects, or be the one of the file.
         """
-        from beanstalkd_py.replay.state import load
-
-        before = None
-        if not self.restart:
-            before = load(file) if isinstance(file, Path) else file.load()
+        before = None if self.restart else load()
         if before is not None:
-            path = file if isinstance(file, Path) else file.path
-            _check_same_replay(path, before[0], replay)
+            _check_same_replay(self.state_path(replay), before[0], replay)
         elif next(iter(self.messages(replay, 0, _ignore)), None) is None:
             times = range_text(replay)
             raise errors.ToolUsageError(f"tube {self.tube} has no job stored {times}")

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,17 +45,17 @@ def run_replay(request: ReplayRequest, replay: Replay) -> int:
 
     Raises ToolUsageError, NoConnectionError, RefusedError, and KeyboardInterrupt if interrupted.
     """
-    from beanstalkd_py.replay.state import ReplayState, StateFile
+    from beanstalkd_py.replay.state import ReplayState, StateFile, load
 
     path, state = request.state_path(replay), ReplayState()
-    if before := request.resumed(replay, path):
+    if before := request.resumed(replay, partial(load, path)):
         state = before[1]
         if state.is_finished:
             return report_finished(request, *before, path)
     try:
         with request.server.connect() as connection, StateFile.locked(path) as file:
             # Another process may have changed the file before this one locked it.
-            before = request.resumed(replay, file)
+            before = request.resumed(replay, file.load)
             if before is None:
                 replay, state = _begin(request, file, replay), ReplayState()
             else:
@@ -221,10 +222,10 @@ def _report(
 def show_preview(request: ReplayRequest, replay: Replay) -> int:
     """Print the preview and return the exit status. Raises ToolUsageError."""
     from beanstalkd_py.replay.preview import preview_replay
-    from beanstalkd_py.replay.state import ReplayState
+    from beanstalkd_py.replay.state import ReplayState, load
 
     path, state = request.state_path(replay), ReplayState()
-    if before := request.resumed(replay, path):
+    if before := request.resumed(replay, partial(load, path)):
         replay, state = before
         if state.is_finished:
             return report_finished(request, replay, state, path)

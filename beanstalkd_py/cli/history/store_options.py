@@ -162,15 +162,10 @@ def topic_of(store: StoreReader, given: str) -> str:
     from beanstalkd_py.history.files.compatibility import batch_topics, unreadable
     from beanstalkd_py.history.topics import escape
 
-    topics, of_batches = store.topics(), batch_topics(store.folder)
-    for topic in (escape(given) if given else "", given):
-        if topic in topics:
-            return topic
-        if topic in of_batches:
-            break
-    else:
-        of_batches = []
-    if of_batches or not topics:
+    topics, names = store.topics(), (escape(given) if given else "", given)
+    if found := next((name for name in names if name in topics), None):
+        return found
+    if not topics or not set(names).isdisjoint(batch_topics(store.folder)):
         for text in unreadable(store.folder):
             raise errors.ToolUsageError(
                 f"cannot list {given!r}: {text}; use 'export' without TUBE, which reads the log"

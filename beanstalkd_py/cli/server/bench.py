@@ -199,11 +199,7 @@ def _as_json(plan: LoadOptions, result: LoadResult) -> dict[str, Any]:
             "count": times.count,
             "per_s": round(result.per_s(command), 1),
             "mean_us": round(times.mean_s * 1e6, 1),
-            **{_percentile(share): round(at * 1e6, 1) for share, at in within},
+            **{f"p{100 * share:g}_us".replace(".", ""): round(at * 1e6, 1) for share, at in within},
             "max_us": round(times.max_s * 1e6, 1),
         }
     return found
-
-
-def _percentile(share: float) -> str:
-    return f"p{100 * share:g}_us".replace(".", "")

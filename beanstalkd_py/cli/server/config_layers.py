@@ -83,7 +83,10 @@ class LayeredCommand(click.Command):
     def _is_overruled(
         self, setting: Setting, later: list[Setting], given: Mapping[str, object]
     ) -> bool:
-        """Return whether a later layer replaces a setting that click would combine with it."""
+        """Return whether a later layer replaces a setting that click would combine with it.
+
+        `later` begins with the setting itself.
+        """
         option = settings_of(self)[setting.name]
         again = sum(one.name == setting.name for one in later) > 1
         if option.is_flag and not option.count:

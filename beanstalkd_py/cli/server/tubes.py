@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -59,45 +59,36 @@ def stats(
     if tube is not None and job is not None:
         raise click.UsageError("--tube and --job exclude each other")
     with server.connect() as connection:
-        _show(
-            server,
-            as_json,
-            watch,
-            lambda: _query(connection, tube, job),
-            lambda found: found,
-            _with_rates,
-        )
+        for found, before, passed_s in _polls(lambda: _query(connection, tube, job), watch):
+            if as_json:
+                output.write_json(found)
+            else:
+                _show(server, watch, _with_rates(found, before, passed_s), before is None)
 
 
-def _show(
-    server: Server,
-    as_json: bool,
-    watch: float | None,
-    query: Callable[[], T],
-    to_json: Callable[[T], object],
-    to_tables: Callable[[T, T | None, float | None], list[output.Table]],
-) -> None:
-    """Print what a query returns, repeatedly with --watch.
+def _polls(
+    query: Callable[[], T], watch: float | None
+) -> Iterator[tuple[T, T | None, float | None]]:
+    """Yield the result of a query, the one before, and the seconds between them.
 
-    `to_tables` gets the result of the query and of the one before, and the seconds between them;
-    without --watch, no seconds.
+    Without --watch there is one poll, and no seconds.
     """
     before: T | None = None
     before_s = 0.0
-    while True:
+    while watch is not None:
         found, now_s = query(), time.monotonic()
-        if as_json:
-            output.write_json(to_json(found))
-        elif watch is None:
-            output.write_table(to_tables(found, None, None)[0])
-        else:
-            title = f"{server.address}  {time.strftime('%H:%M:%S')}  every {watch:g} s"
-            tables = to_tables(found, before, now_s - before_s)
-            output.write_screen(tables, title, first=before is None)
-        if watch is None:
-            return
+        yield found, before, now_s - before_s
         before, before_s = found, now_s
         time.sleep(watch)
+    yield query(), None, None
+
+
+def _show(server: Server, watch: float | None, tables: list[output.Table], first: bool) -> None:
+    if watch is None:
+        output.write_table(tables[0])
+    else:
+        title = f"{server.address}  {time.strftime('%H:%M:%S')}  every {watch:g} s"
+        output.write_screen(tables, title, first)
 
 
 def _query(connection: Connection, tube: str | None, job: int | None) -> dict[str, Value]:
@@ -194,23 +185,18 @@ def tubes(server: Server, as_json: bool, watch: float | None) -> None:
     from beanstalkd_py.admin.statistics import StatsReader
 
     with server.connect() as connection:
-        _show(
-            server,
-            as_json,
-            watch,
-            StatsReader(connection).tubes,
-            lambda rows: [{"tube": row.tube, **_numbers(row)} for row in rows],
-            _tube_table,
-        )
+        for rows, before, _ in _polls(StatsReader(connection).tubes, watch):
+            if as_json:
+                output.write_json([{"tube": row.tube, **_numbers(row)} for row in rows])
+            else:
+                _show(server, watch, [_tube_table(rows, before)], before is None)
 
 
 def _numbers(row: TubeStats) -> dict[str, int]:
     return {column: getattr(row, column) for column in _TUBE_COLUMNS}
 
 
-def _tube_table(
-    tubes: list[TubeStats], before: list[TubeStats] | None, _passed_s: float | None
-) -> list[output.Table]:
+def _tube_table(tubes: list[TubeStats], before: list[TubeStats] | None) -> output.Table:
     """Mark the numbers that have changed since `before`."""
     old = {row.tube: _numbers(row) for row in before or ()}
     marked = {
@@ -220,7 +206,7 @@ def _tube_table(
         if before is not None and old.get(row.tube, {}).get(column) != value
     }
     rows: list[output.Row] = [(row.tube, *_numbers(row).values()) for row in tubes]
-    return [output.Table(("tube", *_TUBE_COLUMNS), rows, marked)]
+    return output.Table(("tube", *_TUBE_COLUMNS), rows, marked)
 
 
 @click.command(context_settings=CONTEXT)
