@@ -64,11 +64,11 @@ def _serve(options: ServeOptions, words: list[str]) -> int:
 
         return read_again(words)
 
-    def prepare_reread() -> None:
+    def import_reread() -> None:
         import beanstalkd_py.cli.server.serve  # noqa: F401 - loaded before an upgrade of the package replaces it
 
     try:
-        return serve(options, reread, prepare_reread)
+        return serve(options, reread, import_reread)
     except errors.BeanstalkdError as error:
         return _fail(str(error), exit_status(error))
     except KeyboardInterrupt:

@@ -160,44 +160,44 @@ def _walk(start: int | None, path: str, links: list[int]) -> int:
 
     `links` has the number of links that may still be followed.
     """
-    root, place = ("/", "/") if path.startswith("/") else (".", "")
+    root, walked = ("/", "/") if path.startswith("/") else (".", "")
     at = os.open(root, _ON_THE_WAY, dir_fd=start)
     for name in filter(None, path.split("/")):
-        place += name
+        walked += name
         try:
-            following = _enter(at, name, place, links)
+            following = _enter(at, name, walked, links)
         finally:
             os.close(at)
         at = following
-        place += "/"
+        walked += "/"
     return at
 
 
-def _enter(at: int, name: str, place: str, links: list[int]) -> int:
+def _enter(at: int, name: str, shown: str, links: list[int]) -> int:
     try:
         return os.open(name, _ON_THE_WAY | os.O_NOFOLLOW, dir_fd=at)
     except NotADirectoryError:
-        target = _target_of(at, name, place, links, "folder")
+        target = _target_of(at, name, shown, links, "folder")
         if target is None:
             raise
     return _walk(at, target, links)
 
 
-def _open_linked(start: int | None, path: str, place: str, flags: int, links: list[int]) -> int:
-    """Open a file or the target of a link. `place` is the path for messages."""
+def _open_linked(start: int | None, path: str, shown: str, flags: int, links: list[int]) -> int:
+    """Open a file or the target of a link. `shown` is the path in messages."""
     folder, name = os.path.split(path)
     at = _walk(start, folder, links)
     try:
-        target = _target_of(at, name or ".", place, links, "file")
+        target = _target_of(at, name or ".", shown, links, "file")
         if target is None:
             return os.open(name or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-        place = os.path.join(os.path.dirname(place), target)  # noqa: PTH118, PTH120
-        return _open_linked(at, target, place, flags, links)
+        shown = os.path.join(os.path.dirname(shown), target)  # noqa: PTH118, PTH120
+        return _open_linked(at, target, shown, flags, links)
     finally:
         os.close(at)
 
 
-def _target_of(at: int, name: str, place: str, links: list[int], kind: str) -> str | None:
+def _target_of(at: int, name: str, shown: str, links: list[int], kind: str) -> str | None:
     """Return the target of a symbolic link; None for another file.
 
     It is read from the link that was checked, because the name can be another link's by now.
@@ -208,21 +208,21 @@ def _target_of(at: int, name: str, place: str, links: list[int], kind: str) -> s
         if not stat.S_ISLNK(status.st_mode):
             return None
         if status.st_uid not in (0, os.geteuid()):
-            raise OSError(UNTRUSTED, _refusal(place, status.st_uid, kind), place)
+            raise OSError(UNTRUSTED, _refusal(shown, status.st_uid, kind), shown)
         links[0] -= 1
         if links[0] < 0:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), shown)
         return os.readlink("", dir_fd=link)
     finally:
         os.close(link)
 
 
-def _refusal(place: str, uid: int, kind: str) -> str:
+def _refusal(shown: str, uid: int, kind: str) -> str:
     try:
         owner = pwd.getpwuid(uid).pw_name
     except KeyError:
         owner = str(uid)
     return (
-        f"{place} is a symbolic link of user {owner}; put the {kind} itself there, or make the link"
+        f"{shown} is a symbolic link of user {owner}; put the {kind} itself there, or make the link"
         " as root"
     )

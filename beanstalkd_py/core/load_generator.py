@@ -31,7 +31,7 @@ class Command(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The durations of `count` commands; `within` has a quantile for each share."""
+    """The durations of `count` commands; `within` has the duration at each quantile."""
 
     count: int
     mean_s: float
@@ -94,11 +94,11 @@ class Load:
         """Return the replies to commands of this kind, measured or not."""
         return lib.bs_load_replies(self._load, command)
 
-    def measured(self, command: Command, shares: Sequence[float]) -> Times:
+    def measured(self, command: Command, quantiles: Sequence[float]) -> Times:
         times = ffi.new("bs_load_times *")
-        at = ffi.new("double[]", len(shares))
+        at = ffi.new("double[]", len(quantiles))
         lib.bs_load_measured(
-            self._load, command, times, ffi.new("double[]", list(shares)), at, len(shares)
+            self._load, command, times, ffi.new("double[]", list(quantiles)), at, len(quantiles)
         )
         within = tuple(nanoseconds / NS_PER_S for nanoseconds in at)
         return Times(times.count, times.mean_ns / NS_PER_S, times.max_ns / NS_PER_S, within)

@@ -138,7 +138,7 @@ typedef struct {
     uint64_t binlog_durable_file;     /* with bs_config.history: read by bs_durable_position */
     uint64_t binlog_durable_end;
     uint64_t deferred_dropped;       /* entries for the history that had no space */
-    char apart[120];                /* to a multiple of BS_APART */
+    char padding[120];              /* to a multiple of BS_ALIGNMENT */
 } bs_counters;
 
 /* Returns 1 and the durable position: everything before offset `*end` of file `*file`, and all files with lower
@@ -152,17 +152,17 @@ int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *e
 enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22 };
 
 /* Bytes between fields that different processes write: a cache line, and the next one, which processors prefetch. */
-enum { BS_APART = 128 };
+enum { BS_ALIGNMENT = 128 };
 
 /* The memory that parent and workers share. Starts as zeros. */
 typedef struct {
     uint64_t last_id; /* of a job; atomic; the next put takes last_id + 1 */
-    char apart_1[120];
+    char padding_1[120];
     uint64_t last_tube; /* number of the newest tube; atomic */
     uint64_t last_connection; /* number of the newest connection that is traced; atomic */
     uint32_t draining;  /* set by the parent, never cleared by a worker */
     uint32_t workers;
-    char apart_2[104];
+    char padding_2[104];
     bs_counters worker[BS_MAX_WORKERS];
     bs_counters parent;      /* its connections: those that have sent nothing yet */
     bs_counters tls;         /* of the TLS process: its handshakes are its connections */

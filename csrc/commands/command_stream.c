@@ -33,7 +33,7 @@ static const char *find_end(const char *bytes, size_t length)
 
 /* --- lines for proxies ------------------------------------------------------------------------------------ */
 
-static bool for_tube(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+static bool execute_on_tube(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
 {
     const char *end = line + length;
     const char *id_at = memchr(line, ' ', length);
@@ -63,7 +63,7 @@ static bool execute_for_proxy(bs_server *server, bs_session *session, const char
 {
     switch (line[0]) {
     case BS_PROXY_TUBE:
-        return for_tube(server, session, line + 1, length - 1, now);
+        return execute_on_tube(server, session, line + 1, length - 1, now);
     case BS_PROXY_WATCH:
         if (length > 2 && line[1] == '-')
             (void)bs_refs_ignore(&server->queue, session, line + 2, length - 2);
@@ -156,7 +156,7 @@ static bs_now distinct_time(bs_server *server, bs_now now)
     return (bs_now){server->latest, now.wall + ahead};
 }
 
-static size_t execute(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+static size_t execute_input(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
 {
     static size_t (*const take[])(bs_server *, bs_session *, const char *, size_t, bs_now) = {
         [BS_INPUT_LINE] = take_line,
@@ -192,7 +192,7 @@ void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, s
 {
     size_t done = 0;
     if (bs_bytes_length(&session->in) == 0)
-        done = execute(server, session, bytes, length, now);
+        done = execute_input(server, session, bytes, length, now);
     if (done < length && bs_bytes_append(&session->in, bytes + done, length - done) != 0)
         bs_session_break(server, session);
     else if (done == 0)
@@ -204,7 +204,7 @@ void bs_stream_resume(bs_server *server, bs_session *session, bs_now now)
 {
     size_t length = bs_bytes_length(&session->in);
     if (length > 0)
-        bs_bytes_take(&session->in, execute(server, session, bs_bytes_data(&session->in), length, now));
+        bs_bytes_take(&session->in, execute_input(server, session, bs_bytes_data(&session->in), length, now));
     /* The rest of the input will never be a whole command. */
     if (session->drained && !session->backlog && !bs_stream_blocked(server, session) &&
         !bs_remote_awaits_replies(session)) {

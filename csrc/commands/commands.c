@@ -111,7 +111,7 @@ static const char *refuse_put(bs_server *server, bs_refused reason)
 }
 
 /* Inserts the job, or returns the reply that refuses it. */
-static const char *take_job(bs_server *server, bs_session *session, bs_job *job, bs_now now)
+static const char *accept_job(bs_server *server, bs_session *session, bs_job *job, bs_now now)
 {
     if (memcmp(job->body + job->body_size - 2, "\r\n", 2) != 0)
         return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
@@ -132,7 +132,7 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
     session->input = BS_INPUT_LINE;
     if (session->trace)
         bs_trace_body(server, session, id, job->body_size - 2);
-    const char *refusal = take_job(server, session, job, now);
+    const char *refusal = accept_job(server, session, job, now);
     if (refusal) {
         bs_queue_drop_job(&server->queue, job);
         bs_remote_reply_in_order(server, session, refusal);
@@ -268,8 +268,8 @@ static const char *using_text(const bs_session *session, char text[USING_MAX])
     return text;
 }
 
-/* Is the limit of tubes reached? */
-static bool refused(bs_server *server, bs_session *session, const bs_command *command)
+/* Replies OUT_OF_MEMORY and returns true if the limit of tubes is reached. */
+static bool refused_for_tube_limit(bs_server *server, bs_session *session, const bs_command *command)
 {
     bool allowed = bs_limits_allow_tube(server, session, command->name, command->name_length);
     if (session->remote)
@@ -285,7 +285,7 @@ static void do_use(bs_server *server, bs_session *session, const bs_command *com
 {
     char text[USING_MAX];
     (void)now;
-    if (refused(server, session, command))
+    if (refused_for_tube_limit(server, session, command))
         return;
     if (bs_refs_use(&server->queue, session, command->name, command->name_length) != 0)
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
@@ -296,7 +296,7 @@ static void do_use(bs_server *server, bs_session *session, const bs_command *com
 static void do_watch(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
-    if (refused(server, session, command))
+    if (refused_for_tube_limit(server, session, command))
         return;
     uint32_t before = session->watch_count;
     if (bs_refs_watch(&server->queue, session, command->name, command->name_length) != 0) {
@@ -422,9 +422,9 @@ static const char *const refusals[] = {
 };
 
 /* Inlined twice, because a call would cost sessions without a trace as much as the trace itself. */
-static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_session *session, bs_parsed parsed,
-                                                          const bs_command *command, const char *line, size_t length,
-                                                          bs_now now)
+static inline __attribute__((always_inline)) bool execute_parsed(bs_server *server, bs_session *session,
+                                                                 bs_parsed parsed, const bs_command *command,
+                                                                 const char *line, size_t length, bs_now now)
 {
     bool alone = server->queue.workers == 1 || session->proxy;
     if (parsed != BS_PARSED) {
@@ -459,9 +459,9 @@ bool bs_execute(bs_server *server, bs_session *session, const char *line, size_t
     bs_command command;
     bs_parsed parsed = bs_parse(line, length, &command);
     if (!session->trace)
-        return execute(server, session, parsed, &command, line, length, now);
+        return execute_parsed(server, session, parsed, &command, line, length, now);
     bs_trace_command(server, session, parsed == BS_PARSED ? &command : NULL, line, length);
-    bool done = execute(server, session, parsed, &command, line, length, now);
+    bool done = execute_parsed(server, session, parsed, &command, line, length, now);
     bs_trace_executed(server, session, done);
     return done;
 }

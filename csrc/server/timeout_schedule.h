@@ -1,8 +1,8 @@
 /* When clients last sent and received bytes, and when the timeouts of each must be checked (client_timeouts.c).
  *
  *   P1  While there is a timeout, each session except proxies is in the heap, at a time no later than its earliest
- *       timeout. The time may be earlier, because activity does not move it. Only a session whose remote jobs are being
- *       counted is not in the heap.
+ *       timeout. The time may be earlier, because activity does not move it. A session leaves the heap only while a
+ *       query for its jobs at another shard is outstanding (bs_remote_query_holds).
  */
 #ifndef BS_TIMEOUT_SCHEDULE_H
 #define BS_TIMEOUT_SCHEDULE_H

@@ -67,13 +67,13 @@ class Acceptor:
             self._pressure.pause(self._full)
             return
         fds: list[int] = []
-        reason = self._collect(fds, most)
+        reason = self._accept_up_to(fds, most)
         if fds:
             self._receiver.send(fds)
         if reason is not None:
             self._pressure.pause(reason)
 
-    def _collect(self, fds: list[int], most: int) -> str | None:
+    def _accept_up_to(self, fds: list[int], most: int) -> str | None:
         """Append up to `most` accepted descriptors; return the reason if descriptors ran out."""
         # Also bounds the refusals, so that a flood of them does not block the greenlet.
         for _ in range(most):

@@ -33,7 +33,7 @@ class Dispatcher:
         self._colocate = colocate
         self._counters = counters
         self._capacity = max(1, capacity)
-        self._backlogs = [WorkerBacklog(index, spawn, self._passed) for index in range(workers)]
+        self._backlogs = [WorkerBacklog(index, spawn, self._on_passed) for index in range(workers)]
         self._unrouted = UnroutedConnections(self._on_data, self._on_timeout)
         self._tasks = [spawn(self._unrouted.run), spawn(self._unrouted.close_expired)]
 
@@ -92,15 +92,15 @@ class Dispatcher:
                 about = {"event": "close", "from": origin, "commands": 0}
                 LOGGER.info("close one from %s, which sent no data", origin, extra=fields(**about))
             os.close(fd)
-            self._closed(1)
+            self._count_closed(1)
         else:
             self._choose(hint).add(fd)
 
     def _on_timeout(self, count: int) -> None:
         self._counters.timed_out_connections += count
-        self._closed(count)
+        self._count_closed(count)
 
-    def _closed(self, count: int) -> None:
+    def _count_closed(self, count: int) -> None:
         self._counters.connections -= count
         self._counters.closed_connections += count
 
@@ -113,7 +113,7 @@ class Dispatcher:
                 return owner
         return min(self._backlogs, key=_rank)
 
-    def _passed(self, count: int) -> None:
+    def _on_passed(self, count: int) -> None:
         self._counters.connections -= count
         self._counters.moved_out += count
 

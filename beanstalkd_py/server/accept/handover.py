@@ -49,13 +49,13 @@ class Handover:
         If the worker is gone, the connections are closed.
         """
         try:
-            self.pass_on(fds)
+            self.pass_copies(fds)
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def pass_on(self, fds: list[int]) -> bool:
-        """Like `send`, but do not close the descriptors; return False if the worker is gone."""
+    def pass_copies(self, fds: list[int]) -> bool:
+        """Pass descriptors that the caller still owns; return False if the worker is gone."""
         try:
             while not self._try_send(fds):
                 pass

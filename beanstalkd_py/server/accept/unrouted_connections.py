@@ -63,7 +63,7 @@ class UnroutedConnections:
         self._discard(fd)
 
     def _discard(self, fd: int) -> bool:
-        """Return whether the descriptor was here."""
+        """Forget a descriptor; return whether it was registered."""
         return (self._partial.pop(fd, None) or self._no_data.pop(fd, None)) is not None
 
     def run(self) -> None:

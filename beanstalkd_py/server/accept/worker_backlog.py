@@ -21,12 +21,12 @@ Spawn = Callable[[Callable[[], None]], "gevent.Greenlet[[], None]"]
 
 
 class WorkerBacklog:
-    """The queue of worker `index`. `passed` is called with the number of connections sent."""
+    """The queue of worker `index`. `on_passed` is called with the number of connections sent."""
 
-    def __init__(self, index: int, spawn: Spawn, passed: Callable[[int], None]) -> None:
+    def __init__(self, index: int, spawn: Spawn, on_passed: Callable[[int], None]) -> None:
         self._full = f"worker {index} has reached its descriptor limit"
         self._spawn = spawn
-        self._passed = passed
+        self._on_passed = on_passed
         self._fds: deque[int] = deque()
         self._waiting = Event()
         self._pressure = DescriptorPressure()
@@ -80,7 +80,7 @@ class WorkerBacklog:
                 self._pressure.pause(self._full)
                 continue
             batch = list(islice(self._fds, count))
-            if not handover.pass_on(batch):
+            if not handover.pass_copies(batch):
                 return  # the next process gets the queued connections
             for fd in batch:
                 self._fds.popleft()
@@ -88,4 +88,4 @@ class WorkerBacklog:
             if not self._fds:
                 self._waiting.clear()
                 self._pressure.relieve()
-            self._passed(len(batch))
+            self._on_passed(len(batch))

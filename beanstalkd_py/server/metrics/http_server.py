@@ -39,10 +39,10 @@ REQUEST_LIMIT_S = 5.0
 ANSWER_LIMIT_S = 30.0
 """For rendering and sending the response."""
 REQUEST_BYTES = 1 << 16
-CHEAP_S = 0.02
-KEPT_TIMES = 33
-KEPT_AT_MOST_S = 10.0
-"""A page that took CHEAP_S is cached for KEPT_TIMES its processor time, up to KEPT_AT_MOST_S."""
+CACHE_FROM_S = 0.02
+CACHE_FACTOR = 33
+CACHE_MOST_S = 10.0
+"""A page that took CACHE_FROM_S of CPU time is cached CACHE_FACTOR times as long, at most this."""
 PIECE_SAMPLES = 200
 """Samples rendered between two pauses, in a millisecond or two."""
 PAUSE_S = 1e-4
@@ -70,17 +70,17 @@ class _Pages:
 
     def __init__(self, collect: Collect) -> None:
         self._collect = collect
-        self._kept: dict[str, tuple[float, float, str, bytes]] = {}
+        self._cache: dict[str, tuple[float, float, str, bytes]] = {}
         # Concurrent scrapes would delay everything else.
         self._lock = Semaphore()
 
     def page(self, accept: str) -> tuple[str, bytes]:
         """Return the content type and the page for this Accept header."""
-        asked_mono = time.monotonic()
+        requested_mono = time.monotonic()
         with self._lock:
-            began_mono, until_mono, kind, body = self._kept.get(accept, (0.0, 0.0, "", b""))
+            began_mono, until_mono, kind, body = self._cache.get(accept, (0.0, 0.0, "", b""))
             # Requests that came before the rendering began share its page.
-            if began_mono > asked_mono or time.monotonic() < until_mono:
+            if began_mono > requested_mono or time.monotonic() < until_mono:
                 return kind, body
             kind, body = self._render(accept)
         # Without a pause, a client that asks again would overtake waiting requests.
@@ -91,9 +91,9 @@ class _Pages:
         began_mono, began_s = time.monotonic(), time.thread_time()
         kind, body = exposition(self._collect(), accept)
         took_s = time.thread_time() - began_s
-        self._kept.clear()
-        keep_s = min(KEPT_TIMES * took_s, KEPT_AT_MOST_S) if took_s >= CHEAP_S else 0.0
-        self._kept[accept] = (began_mono, time.monotonic() + keep_s, kind, body)
+        self._cache.clear()
+        cached_s = min(CACHE_FACTOR * took_s, CACHE_MOST_S) if took_s >= CACHE_FROM_S else 0.0
+        self._cache[accept] = (began_mono, time.monotonic() + cached_s, kind, body)
         return kind, body
 
 

@@ -49,7 +49,7 @@ def tube_metrics(snapshot: TubeStatsSnapshot, workers: int, most: int) -> Iterat
         ["worker"],
         [([str(n)], n not in snapshot.missing) for n in range(workers)],
     )
-    jobs = _labelled(shown, JOB_STATES)
+    jobs = _by_key(shown, JOB_STATES)
     if rest:
         jobs += [([NO_TUBE, state], sum(row[state] for row in rest)) for state in JOB_STATES]
     text = "Jobs of a tube; with an empty label, of all other tubes."
@@ -59,7 +59,7 @@ def tube_metrics(snapshot: TubeStatsSnapshot, workers: int, most: int) -> Iterat
     for name, key, text in _COUNTERS:
         yield counters(f"tube_{name}", text, ["tube"], _values(shown, key))
     text = "Connections that use the tube, watch it, and wait for its jobs."
-    yield gauges("tube_connections", text, ["tube", "role"], _labelled(shown, ROLES))
+    yield gauges("tube_connections", text, ["tube", "role"], _by_key(shown, ROLES))
     text = "How long the job that is reserved next has been available; 0: none is ready."
     ages = _values(shown, "oldest-ready-age-s")
     yield gauges("tube_oldest_ready_job_age_seconds", text, ["tube"], ages)
@@ -69,7 +69,7 @@ def _values(rows: Iterable[Row], key: str) -> Samples:
     return (([row["name"]], row[key] or 0) for row in rows)
 
 
-def _labelled(rows: Iterable[Row], keys: Iterable[str]) -> list[tuple[list[str], float]]:
+def _by_key(rows: Iterable[Row], keys: Iterable[str]) -> list[tuple[list[str], float]]:
     return [([row["name"], key], row[key]) for row in rows for key in keys]
 
 

@@ -154,9 +154,9 @@ class ParentLoop:
                 LOGGER.info("stopping")
                 self._stop()
 
-    def _prepare_reload(self) -> None:
+    def _import_reread(self) -> None:
         gevent.sleep(PREPARE_S)
-        self._setup.prepare_reread()
+        self._setup.import_reread()
 
     def reload(self) -> Changes:
         """Read the options again and apply those that can change, or none. Raises UsageError."""
@@ -281,7 +281,7 @@ class ParentLoop:
         if self._tls is not None and self._sockets.tls is not None:
             self._tls.serve(receiver)
             acceptor = Acceptor(self._sockets.tls, self._tls, self._admission, TLS_FULL)
-            self._acceptors.append(self._spawn(partial(_accept_tls, self._tls, acceptor)))
+            self._acceptors.append(self._spawn(partial(_accept_when_ready, self._tls, acceptor)))
 
     def _stop_accepting(self) -> None:
         gevent.killall(self._acceptors)
@@ -379,7 +379,7 @@ class ParentLoop:
             LOGGER.log(NOTICE, "%s", _ready_line(options, self._sockets, len(self._workers)))
             if self._notifier.watchdog_s:
                 self._spawn(self._send_keepalives)
-            self._spawn(self._prepare_reload)
+            self._spawn(self._import_reread)
 
     def worker_ended(self, worker: WorkerSupervisor) -> None:
         passed = None if self._dispatcher is None else self._dispatcher.detach(worker.index)
@@ -400,7 +400,7 @@ class ParentLoop:
         self._unanswered_ping = False
 
 
-def _accept_tls(tls: TlsSupervisor, acceptor: Acceptor) -> None:
+def _accept_when_ready(tls: TlsSupervisor, acceptor: Acceptor) -> None:
     tls.was_ready.wait()
     acceptor.run()
 

@@ -45,7 +45,7 @@ _CHILD_LOCKED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class TakenFolders:
+class ShardFolders:
     """The folder of each worker, and the lock of the binlog folder if it has several shards."""
 
     paths: list[str]
@@ -73,14 +73,14 @@ def with_workers(options: ServeOptions) -> ServeOptions:
     return replace(options, workers=present.workers, colocate=colocate)
 
 
-def take_folders(
+def lock_shard_folders(
     folder: str,
     workers: int,
     colocate: bytes | None = None,
     file_size: int = DEFAULT_FILE_SIZE,
     progress: Callable[[], None] = lambda: None,
     history: ServeOptions | None = None,
-) -> TakenFolders:
+) -> ShardFolders:
     """Return the binlog folder of each worker, locked until the result is closed.
 
     `folder` exists. A single worker gets the folder itself, and locks it. While the folder is
@@ -92,22 +92,21 @@ def take_folders(
 
     top = resolved(folder)
     if workers == 1 and layouts.is_whole(top):
-        return TakenFolders([str(top)], None)
+        return ShardFolders([str(top)], None)
     layouts.read_layout(top)  # report an unreadable one before anything is locked
     wanted = layouts.Layout.wanted(workers, colocate)
     for _ in range(2):
         lock = layouts.lock_top(top)
         if not is_settled(top, wanted):
             lock.close()
-            _in_child(
-                top, partial(reshard_here, top, wanted, file_size, _level(top), history), progress
-            )
+            work = partial(reshard_here, top, wanted, file_size, _log_level(top), history)
+            _in_child(top, work, progress)
             continue
         paths = [str(path) for path in layouts.folders_of(top, wanted)]
         if wanted != layouts.WHOLE:
-            return TakenFolders(paths, lock)
+            return ShardFolders(paths, lock)
         lock.remove()
-        return TakenFolders(paths, None)
+        return ShardFolders(paths, None)
     raise locked_error(top)  # another process changes it at the same time
 
 
@@ -260,7 +259,7 @@ def _run_child(writer: int, parent: int, work: Callable[[], None], mask: set[int
         os._exit(status)
 
 
-def _level(top: Path) -> int:
+def _log_level(top: Path) -> int:
     """Return a level that explains a long start at every verbosity; INFO for a new folder."""
     from beanstalkd_py.binlog.layout import LAYOUT, binlog_files
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pwd import struct_passwd
 
     from beanstalkd_py.server.option_changes import Changes
-    from beanstalkd_py.server.parent.shard_folders import TakenFolders
+    from beanstalkd_py.server.parent.shard_folders import ShardFolders
     from beanstalkd_py.server.process.launch import ChildProcess
     from beanstalkd_py.server.process.messages import ProcessConfig
     from beanstalkd_py.server.tls.certificates import Certificates
@@ -45,18 +45,18 @@ class ServerSetup:
     """The results of the first steps, which the event loop uses. `options` are those in force.
 
     `descriptors` is the RLIMIT_NOFILE of all processes. `reread` reads the options again for a
-    reload; `prepare_reread` imports its modules.
+    reload; `import_reread` imports its modules.
     """
 
     options: ServeOptions
     reread: Callable[[], ServeOptions] | None
-    prepare_reread: Callable[[], None]
+    import_reread: Callable[[], None]
     signals: SignalPipe
     notifier: Notifier
     descriptors: int
     sockets: Sockets
     certificates: Certificates | None = None
-    folders: TakenFolders | None = None
+    folders: ShardFolders | None = None
     started_mono: float = field(default_factory=time.monotonic)
     instance_id: str = field(default_factory=lambda: os.urandom(INSTANCE_ID_BYTES).hex())
 
@@ -94,11 +94,11 @@ class ServerSetup:
 def serve(
     options: ServeOptions,
     reread: Callable[[], ServeOptions] | None = None,
-    prepare_reread: Callable[[], None] = lambda: None,
+    import_reread: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a server until it stops; return its exit status. Raises BeanstalkdError.
 
-    `reread` reads the options again for a reload. `prepare_reread` imports its modules; the server
+    `reread` reads the options again for a reload. `import_reread` imports its modules; the server
     calls it after a second of service.
     """
     # A closed pipe must be an error of the write, not the end of the process.
@@ -111,7 +111,7 @@ def serve(
     user = privileges.find_user(options.user) if options.user is not None else None
     passed = listeners.passed_listeners(os.environ, os.getpid())
     sockets = Sockets(passed or [listeners.bind(parse_address(options.listen, options.port))])
-    setup = ServerSetup(options, reread, prepare_reread, signals, notifier, descriptors, sockets)
+    setup = ServerSetup(options, reread, import_reread, signals, notifier, descriptors, sockets)
     from beanstalkd_py.server.logging.setup import flush_log, set_up_logging
 
     try:
@@ -125,7 +125,7 @@ def serve(
             first_worker = spawn(WORKER_MODULE, 0, shared_fd)
         try:
             _open_other_sockets(setup, user)
-            _take_folders(setup, user)
+            _prepare_folders(setup, user)
         except BaseException:
             if first_worker is not None:
                 first_worker.kill()  # it would keep stderr open until it notices the parent's end
@@ -162,11 +162,11 @@ def _open_other_sockets(setup: ServerSetup, user: struct_passwd | None) -> None:
         LOGGER.info("metrics on %s", sockets.metrics)
 
 
-def _take_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
+def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
     """Drop root for `user`, check the folders, and reshard the binlog if needed."""
     # Imported as root, because the user may be unable to read these modules.
     from beanstalkd_py.server.parent.folder_checks import check_binlog_folder, check_history_folder
-    from beanstalkd_py.server.parent.shard_folders import take_folders, with_workers
+    from beanstalkd_py.server.parent.shard_folders import lock_shard_folders, with_workers
 
     if user is not None:
         privileges.become_user(user)
@@ -178,7 +178,7 @@ def _take_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
     options = setup.options = with_workers(options)
     if options.binlog_dir is not None:
         status = f"resharding the binlog for {counted(options.workers, 'worker')}"
-        setup.folders = take_folders(
+        setup.folders = lock_shard_folders(
             options.binlog_dir,
             options.workers,
             options.colocate,

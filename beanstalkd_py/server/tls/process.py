@@ -79,7 +79,7 @@ class TlsTerminator:
         self._sending = Semaphore()  # a watcher serves one greenlet at a time
         self._stop = Event()
         self._handshakes = Handshakes()
-        self._crowded = Semaphore()
+        self._crowded_source = Semaphore()  # for one handshake at a time
         self._tunnels: set[gevent.Greenlet[[], None]] = set()
 
     def run(self) -> int:
@@ -194,7 +194,7 @@ class TlsTerminator:
                 with gevent.Timeout(HANDSHAKE_S, TimeoutError("timed out")):
                     if self._handshakes.is_crowded(handshake.source):
                         # Each handshake takes a millisecond of CPU; let other sources go first.
-                        with self._crowded:
+                        with self._crowded_source:
                             gevent.sleep(PAUSE_S)
                     _do_handshake(client, handshake)
             finally:

@@ -108,7 +108,7 @@ class TlsSupervisor(Supervisor):
         """Route a decrypted connection like any other."""
         while self._receiver is not None and self._receiver.free_slots() <= 0:
             self._pressure.pause("descriptor limit reached")
-            self._on_answer()  # an unread PONG may be in the channel
+            self._on_answer()  # this greenlet reads no PONG meanwhile
         self._pressure.relieve()
         self._counters.moved_out += 1
         if self._receiver is None:

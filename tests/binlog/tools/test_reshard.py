@@ -35,7 +35,7 @@ from beanstalkd_py.binlog.layout import WHOLE, Layout
 from beanstalkd_py.binlog.progress import LOGGER
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.core.clocks import read_clocks
-from beanstalkd_py.server.parent.shard_folders import take_folders
+from beanstalkd_py.server.parent.shard_folders import lock_shard_folders
 
 FOUR = Layout(4)
 PATH_1_4_2_1 = (FOUR, Layout(2), WHOLE)
@@ -232,7 +232,7 @@ def test_shards_without_a_layout_file_are_kept_and_rejected(filled: Path) -> Non
         with pytest.raises(errors.BinlogFolderError, match="has shard-000 but no file layout"):
             bring_to(filled, layout)
         with pytest.raises(errors.BinlogFolderError, match="has shard-000 but no file layout"):
-            take_folders(str(filled), layout.workers)
+            lock_shard_folders(str(filled), layout.workers)
     (filled / "layout").write_bytes(lost)
     assert divided_as(filled, FOUR) == before
 

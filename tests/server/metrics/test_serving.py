@@ -27,7 +27,7 @@ from wire import inserted_id
 from beanstalkd_py.server.accept.addresses import InetAddress
 from beanstalkd_py.server.accept.listeners import bind
 from beanstalkd_py.server.metrics import http_server
-from beanstalkd_py.server.metrics.http_server import KEPT_AT_MOST_S, PER_SOURCE, MetricsServer
+from beanstalkd_py.server.metrics.http_server import CACHE_MOST_S, PER_SOURCE, MetricsServer
 from beanstalkd_py.server.process.supervision import REPEATED
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -220,12 +220,12 @@ def test_clients_that_do_not_read_delay_no_others() -> None:
             stuck.append(raw)
         with server.server.connect() as client:
             inserted_id(client.ask(PUT))
-            assert eventually(lambda: ready(server) == 1, KEPT_AT_MOST_S + 5)
+            assert eventually(lambda: ready(server) == 1, CACHE_MOST_S + 5)
             stuck.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
             inserted_id(client.ask(PUT))
         for raw in stuck:
             raw.close()
-        assert eventually(lambda: ready(server) == 2, KEPT_AT_MOST_S + 5)
+        assert eventually(lambda: ready(server) == 2, CACHE_MOST_S + 5)
 
 
 def ready(server: Watched) -> float:
@@ -242,9 +242,9 @@ def test_an_expensive_page_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
     pages = http_server._Pages(collect)
     assert [pages.page("")[1].split()[-1] for _ in range(3)] == [b"1.0", b"2.0", b"3.0"]
-    monkeypatch.setattr(http_server, "CHEAP_S", 0.0)
-    monkeypatch.setattr(http_server, "KEPT_TIMES", 1e9)
-    monkeypatch.setattr(http_server, "KEPT_AT_MOST_S", 0.2)
+    monkeypatch.setattr(http_server, "CACHE_FROM_S", 0.0)
+    monkeypatch.setattr(http_server, "CACHE_FACTOR", 1e9)
+    monkeypatch.setattr(http_server, "CACHE_MOST_S", 0.2)
     assert {pages.page("")[1].split()[-1] for _ in range(3)} == {b"4.0"}
     time.sleep(0.25)
     assert pages.page("")[1].split()[-1] == b"5.0"

@@ -32,7 +32,7 @@ from beanstalkd_py.binlog.progress import log_lines
 from beanstalkd_py.control.client import connect
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.parent.shard_folders import take_folders, with_workers
+from beanstalkd_py.server.parent.shard_folders import lock_shard_folders, with_workers
 
 TOOL_USAGE = 2
 
@@ -45,14 +45,14 @@ def paths_of(folder: Path, layout: Layout) -> list[str]:
 
 
 def test_one_worker_uses_the_folder_unchanged(folder: Path) -> None:
-    taken = take_folders(str(folder), 1)
+    taken = lock_shard_folders(str(folder), 1)
     assert (taken.paths, taken.lock) == ([str(folder)], None)
     assert list(folder.iterdir()) == []
 
 
 def test_a_new_folder_gets_a_shard_per_worker(folder: Path) -> None:
     for _ in range(3):
-        taken = take_folders(str(folder), 3, b":")
+        taken = lock_shard_folders(str(folder), 3, b":")
         assert taken.paths == paths_of(folder, Layout(3))
         for path in taken.paths:
             with Rig(Path(path)) as rig:
@@ -67,7 +67,7 @@ def test_a_folder_keeps_its_layout_without_workers(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
     fill(folder)
-    take_folders(str(folder), layout.workers, layout.colocate).close()
+    lock_shard_folders(str(folder), layout.workers, layout.colocate).close()
 
     def chosen(options: ServeOptions) -> Layout:
         found = with_workers(replace(options, binlog_dir=str(folder)))
@@ -80,7 +80,7 @@ def test_a_folder_keeps_its_layout_without_workers(
 
 def test_a_start_after_a_crash_of_a_reshard_keeps_the_new_layout(folder: Path) -> None:
     fill(folder)
-    take_folders(str(folder), 3).close()
+    lock_shard_folders(str(folder), 3).close()
     (folder / "reshard.done").mkdir()
     (folder / "reshard.done" / "layout").write_bytes(Layout(2).to_bytes())
     assert present_layout(folder) == Layout(2)
@@ -105,7 +105,7 @@ def test_a_start_with_another_number_of_workers_reshards(folder: Path) -> None:
     fill(folder)
     before = contents([folder])
     for layout in (Layout(4), Layout(4, b"-"), Layout(2, b"-"), WHOLE):
-        taken = take_folders(str(folder), layout.workers, layout.colocate, 8192)
+        taken = lock_shard_folders(str(folder), layout.workers, layout.colocate, 8192)
         assert taken.paths == paths_of(folder, layout)
         taken.close()
         assert divided_as(folder, layout) == before
@@ -117,7 +117,7 @@ def test_a_start_with_another_number_of_workers_reshards(folder: Path) -> None:
 def test_a_server_locks_the_folder(folder: Path) -> None:
     """Against servers with any number of workers."""
     fill(folder)
-    taken = take_folders(str(folder), 3)
+    taken = lock_shard_folders(str(folder), 3)
     try:
         for workers in ("1", "2", "4"):
             line = refusal_after_lines(
@@ -138,7 +138,7 @@ def test_a_server_with_one_worker_locks_the_folder_against_several(folder: Path)
         assert holder.stdout is not None and holder.stdin is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(errors.BinlogLockedError, match="is locked by another process"):
-            take_folders(str(folder), 2)
+            lock_shard_folders(str(folder), 2)
         holder.stdin.close()
     assert is_whole(folder)
 
@@ -153,7 +153,7 @@ def test_a_start_completes_a_crashed_reshard(folder: Path) -> None:
     while not (folder / "reshard.done").exists():
         assert killed_at(folder, Layout(3), nth)
         nth += 1
-    take_folders(str(folder), 1).close()
+    lock_shard_folders(str(folder), 1).close()
     assert divided_as(folder, WHOLE) == before
 
 
@@ -172,7 +172,7 @@ def test_a_stop_signal_ends_resharding(folder: Path, monkeypatch: pytest.MonkeyP
     begun = time.monotonic()
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(errors.WorkerError, match="stopped during the reshard") as stopped:
-        take_folders(str(folder), 2)
+        lock_shard_folders(str(folder), 2)
     assert stopped.value.status == 0
     assert signal.getsignal(signal.SIGTERM) is handler
     assert time.monotonic() - begun < 20
@@ -185,15 +185,15 @@ def test_a_killed_child_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(reshard, "reshard", die)
     with pytest.raises(errors.BinlogFolderError, match="failed with status -9"):
-        take_folders(str(folder), 2)
+        lock_shard_folders(str(folder), 2)
 
 
 def test_a_start_without_a_reshard_loads_no_core(folder: Path) -> None:
     """Neither the C core nor the progress bar."""
-    take_folders(str(folder), 2).close()
+    lock_shard_folders(str(folder), 2).close()
     script = (
-        "import sys; from beanstalkd_py.server.parent.shard_folders import take_folders;"
-        "taken = take_folders(sys.argv[1], 2);"
+        "import sys; from beanstalkd_py.server.parent.shard_folders import lock_shard_folders;"
+        "taken = lock_shard_folders(sys.argv[1], 2);"
         "print([name for name in ('beanstalkd_py.core._core', 'click') if name in sys.modules])"
     )
     command = [sys.executable, "-P", "-c", script, str(folder)]
@@ -301,13 +301,13 @@ def test_a_million_jobs_take_less_than_thirty_seconds(tmp_path: Path) -> None:
             client.read()
         rig.stop()
     begun = time.monotonic()
-    taken = take_folders(str(tmp_path), 4)
+    taken = lock_shard_folders(str(tmp_path), 4)
     seconds = time.monotonic() - begun
     taken.close()
     print(f"1 -> 4 workers, a million jobs: {seconds:.1f} s")
     assert seconds < 30
     begun = time.monotonic()
-    take_folders(str(tmp_path), 1).close()
+    lock_shard_folders(str(tmp_path), 1).close()
     print(f"4 -> 1 workers, a million jobs: {time.monotonic() - begun:.1f} s")
     with Rig(tmp_path, file_size=10485760, now=read_clocks()) as rig:
         assert rig.counters.ready == 1_000_000
