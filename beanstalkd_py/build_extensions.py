@@ -56,7 +56,6 @@ COLUMNS_SHARED = (
     "base/folder.c",
     "protocol/tube_name.c",
     "store/record.c",
-    "store/crc32.c",
     "store/text.c",
     "store/index.c",
 )

@@ -159,7 +159,7 @@ class Reader:
 
     def usage(self) -> list[Usage]:
         """Return the usage of each file with entries, in the order of reading."""
-        raise_errno(lib.bs_reader_tally(self._reader))
+        lib.bs_reader_tally(self._reader)
         usages: list[Usage] = []
         usage = ffi.new("bs_file_usage *")
         while lib.bs_reader_usage(self._reader, len(usages), usage):

@@ -93,9 +93,9 @@ const bs_read_facts *bs_reader_facts(bs_reader *reader);
 int bs_reader_length(const bs_reader *reader, uint64_t index, bs_read_length *length);
 uint64_t bs_reader_jobs(const bs_reader *reader);
 
-/* Counts live bytes by file; returns their sum or a negative errno. Then bs_reader_usage returns each file for which
- * bs_reader_open was BS_FILE_ENTRIES: 1, or 0 after the last one. */
-int64_t bs_reader_tally(bs_reader *reader);
+/* Counts live bytes by file. Then bs_reader_usage returns each file for which bs_reader_open was BS_FILE_ENTRIES: 1, or
+ * 0 after the last one. */
+void bs_reader_tally(bs_reader *reader);
 int bs_reader_usage(const bs_reader *reader, uint32_t index, bs_file_usage *usage);
 
 /* --- rewriting -------------------------------------------------------------------------------------------- */

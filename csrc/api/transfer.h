@@ -19,8 +19,8 @@ uint32_t bs_core_damaged(const bs_core *core, uint32_t index);
 /* `folders` are `shards` empty folders; the strings stay the caller's. Files are numbered from `after` + 1 in each.
  * `file_size` is bytes; only a file with a single larger job exceeds it. 0 or a negative errno; after 0 the caller owns
  * *made. */
-int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after, const char *colocate, int64_t file_size,
-                    bs_transfer **made);
+int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after, const char *colocate,
+                    int64_t file_size, bs_transfer **made);
 
 /* Adds the jobs of a core that has read its folder and must outlive the transfer. 0 or -ENOMEM. */
 int bs_transfer_add(bs_transfer *transfer, const bs_core *from);

@@ -54,7 +54,7 @@ int bs_open_binlog(int dir_fd, uint32_t number, int flags);
 /* Returned for writing: see bs_is_foreign_hard_link. */
 #define BS_FOREIGN_HARD_LINK (-EMLINK)
 
-/* Opens a regular file without blocking, for reading also through a symbolic link of root or of the user of this process
+/* Opens a regular file without blocking, for reading also through a symbolic link of root or of this process's user
  * (bs_open_linked). A descriptor or a negative errno. */
 int bs_open_regular(int dir_fd, const char *name, int flags);
 

@@ -34,29 +34,21 @@ static int read_target(int link, char target[PATH_MAX], int *links)
     return 0;
 }
 
-static int follow(int at, int link, int *links)
-{
-    char target[PATH_MAX];
-    int error = read_target(link, target, links);
-    return error ? error : walk(at, target, links);
-}
-
 static int enter(int at, const char *name, int *links)
 {
+    char target[PATH_MAX];
     int next = openat(at, name, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
-    if (next >= 0)
-        return next;
-    if (errno != ENOTDIR)
-        return -errno;
+    if (next >= 0 || errno != ENOTDIR)
+        return next >= 0 ? next : -errno;
     int link = openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (link < 0)
         return -errno;
-    next = follow(at, link, links);
+    int error = read_target(link, target, links);
     (void)close(link);
-    return next;
+    return error ? error : walk(at, target, links);
 }
 
-/* Only to go on from: O_PATH needs no right to read the folders on the way. */
+/* Returns a descriptor with O_PATH, which needs no right to read the folders on the way. */
 static int walk(int from, const char *path, int *links)
 {
     int at = openat(from, *path == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -92,14 +84,8 @@ int bs_open_folder(const char *path)
     return error ? error : fd;
 }
 
-static bool is_link(int fd)
-{
-    struct stat status;
-    return fstat(fd, &status) == 0 && S_ISLNK(status.st_mode);
-}
-
-/* Replaces `path` with the target of the link that it names, and `*at` with a descriptor of the folder that the target is
- * relative to. 0 or a negative errno; the caller closes `*at`. */
+/* Replaces `path` with the target of the link that it names, and `*at` with a descriptor of the folder that the target
+ * is relative to. 0 or a negative errno; the caller closes `*at`. */
 static int follow_file(int *at, int link, char path[PATH_MAX], int *links)
 {
     int error = read_target(link, path, links);
@@ -129,18 +115,17 @@ int bs_open_linked(int dir_fd, const char *name, int flags)
         return -errno;
     int links = 0;
     int error = 0;
-    while (!error) {
+    for (bool more = true; more && !error;) {
         int link = openat(at, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         if (link < 0) {
             error = -errno;
             break;
         }
-        bool more = is_link(link);
+        struct stat status;
+        more = fstat(link, &status) == 0 && S_ISLNK(status.st_mode);
         if (more)
             error = follow_file(&at, link, path, &links);
         (void)close(link);
-        if (!more)
-            break;
     }
     int fd = error ? error : openat(at, path, O_RDONLY | flags | O_NOFOLLOW | O_CLOEXEC);
     if (!error && fd < 0)

@@ -16,8 +16,8 @@
 /* A descriptor for reading, to be used as dir_fd, or a negative errno. */
 int bs_open_folder(const char *path);
 
-/* Opens a file of a folder for reading; `flags` are added to O_RDONLY. If the file is a symbolic link, the same rule holds
- * for it and for each link on the way to its target. A descriptor or a negative errno. */
+/* Opens a file of a folder for reading; `flags` are added to O_RDONLY. If the file is a symbolic link, the same rule
+ * holds for it and for each link on the way to its target. A descriptor or a negative errno. */
 int bs_open_linked(int dir_fd, const char *name, int flags);
 
 #endif

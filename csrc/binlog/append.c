@@ -54,7 +54,8 @@ void bs_binlog_collect(bs_binlog *binlog)
             bs_events_log(binlog->events, BS_WARNING,
                           "binlog.%u had unreadable entries and is not removed but kept as binlog.%u.bad",
                           oldest->number, oldest->number);
-        bs_preallocator_retire(binlog->preallocator, oldest->number, oldest->damaged);
+        const bs_file_task kind = oldest->damaged ? BS_FILE_RETIRE_DAMAGED : BS_FILE_RETIRE;
+        bs_preallocator_request(binlog->preallocator, kind, oldest->number, 0);
         binlog->total -= oldest->bytes;
         binlog->lengths_missing -= !oldest->has_length;
     }
@@ -93,20 +94,14 @@ static void appended(bs_binlog *binlog, size_t size)
     binlog->counters->records_written++;
 }
 
-/* Returns deadline_at of an entry: the job's deadline, or the time of its last event. */
-static int64_t entry_time(const bs_job *job, bs_now now)
-{
-    return job->state == BS_DELAYED || job->state == BS_RESERVED ? bs_entry_deadline(job->at - now.mono, now.wall)
-                                                                 : job->at;
-}
-
 static void append(bs_binlog *binlog, const bs_job *job, bool full, uint32_t reserve_age, bs_now now)
 {
     char *space = append_space(binlog, full ? bs_entry_full_size(job) : BS_ENTRY_SHORT);
-    const int64_t at = entry_time(job, now);
-    const uint32_t number = bs_binlog_file_now(binlog)->number;
-    appended(binlog, bs_entry_encode(space, job, (uint8_t)job->state, at, full, reserve_age, number));
-    bs_binlog_file_now(binlog)->used = true;
+    bs_binlog_file *file = bs_binlog_file_now(binlog);
+    const bool has_deadline = job->state == BS_DELAYED || job->state == BS_RESERVED;
+    const int64_t at = has_deadline ? bs_entry_deadline(job->at - now.mono, now.wall) : job->at;
+    appended(binlog, bs_entry_encode(space, job, (uint8_t)job->state, at, full, reserve_age, file->number));
+    file->used = true;
 }
 
 static void append_short(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now)

@@ -36,7 +36,6 @@
 #include "base/clock.h"
 #include "base/event_queue.h"
 #include "base/file_io.h"
-#include "binlog/hold.h"
 #include "binlog/preallocation.h"
 #include "binlog/sync_thread.h"
 #include "binlog_files/boot_id.h"
@@ -192,6 +191,9 @@ int64_t bs_binlog_next_round(const bs_binlog *binlog);
 /* Appends the short entry for the end of a job, BS_ENDED_ of entry.h, while the job still has its last state. Returns
  * 0, or -ENOSPC if B1 is broken. */
 int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now);
+
+/* How long a reply is held back until the entries it depends on are synced. */
+typedef enum { BS_HOLD_NONE, BS_HOLD_SYNCING, BS_HOLD_WRITTEN } bs_hold;
 
 /* Returns how long a reply has to wait that depends on this job, or on everything written so far. */
 bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job);

@@ -142,7 +142,7 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
     const uint32_t kept = bs_lengths_finish(binlog, now) ? 1 : 0;
     /* On a full disk the next start needs them. The last one is removed first, so that a kill leaves no gap. */
     for (uint32_t i = binlog->ready_count; i > kept && !binlog->refusing; i--)
-        bs_preallocator_discard(binlog->preallocator, binlog->ready[i - 1].number);
+        bs_preallocator_request(binlog->preallocator, BS_FILE_DISCARD, binlog->ready[i - 1].number, 0);
     if (durable)
         bs_unsynced_none(binlog);
     return 0;

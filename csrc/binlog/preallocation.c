@@ -16,12 +16,9 @@
 
 enum { CHUNK = 1 << 20 };
 
-typedef enum { MAKE, DISCARD, REMOVE, KEEP_DONE, KEEP_BAD } action;
-
 typedef struct {
-    uint32_t number;
-    action action;
-    int64_t size; /* of a file to make, bytes */
+    bs_file_task kind;
+    bs_preallocated file; /* of a file to make, `fd` is set when it is done */
 } task;
 
 typedef struct {
@@ -43,9 +40,7 @@ struct bs_preallocator {
     uint32_t making; /* requested files that are not made yet */
     task_list requested;
     task_list held_up; /* removals after a failed one, including it; used by the thread only */
-    bs_preallocated *made;
-    size_t made_count;
-    size_t made_capacity;
+    task_list made;
 };
 
 static int sync_folder(const bs_preallocator *preallocator)
@@ -68,14 +63,14 @@ static int fill(const bs_preallocator *preallocator, int fd, int64_t size)
 }
 
 /* Returns the descriptor, or a negative errno after removing the file. */
-static int make(const bs_preallocator *preallocator, uint32_t number, int64_t size)
+static int make(const bs_preallocator *preallocator, const bs_preallocated *file)
 {
-    const bs_file_name unfinished = bs_name_of_file(number, ".new");
-    const bs_file_name name = bs_name_of_file(number, "");
+    const bs_file_name unfinished = bs_name_of_file(file->number, ".new");
+    const bs_file_name name = bs_name_of_file(file->number, "");
     int fd = bs_create_file(preallocator->dir_fd, unfinished.text);
     if (fd < 0)
         return fd;
-    int error = fill(preallocator, fd, size);
+    int error = fill(preallocator, fd, file->size);
     if (!error)
         error = bs_io_rename(preallocator->dir_fd, unfinished.text, name.text);
     const char *left = error ? unfinished.text : name.text;
@@ -100,13 +95,13 @@ int bs_rename_with_suffix(int dir_fd, const char *name, const char *suffix, char
 /* A file that does not exist counts as removed. */
 static int remove_file(const bs_preallocator *preallocator, const task *wanted)
 {
-    const bs_file_name name = bs_name_of_file(wanted->number, "");
+    const bs_file_name name = bs_name_of_file(wanted->file.number, "");
     char renamed[BS_RENAMED_MAX];
     int error;
-    if (wanted->action == KEEP_DONE)
-        error = bs_rename_with_suffix(preallocator->dir_fd, name.text, BS_DONE_SUFFIX, renamed);
-    else if (wanted->action == KEEP_BAD)
+    if (wanted->kind == BS_FILE_RETIRE_DAMAGED)
         error = bs_rename_with_suffix(preallocator->dir_fd, name.text, BS_BAD_SUFFIX, renamed);
+    else if (wanted->kind == BS_FILE_RETIRE && preallocator->keep_done)
+        error = bs_rename_with_suffix(preallocator->dir_fd, name.text, BS_DONE_SUFFIX, renamed);
     else
         error = bs_io_unlink(preallocator->dir_fd, name.text);
     return error && error != -ENOENT ? error : sync_folder(preallocator);
@@ -136,34 +131,16 @@ static int retire(bs_preallocator *preallocator, const task *wanted)
     return error;
 }
 
-/* Returns the descriptor of a new file, 0, or a negative errno. */
-static int perform(bs_preallocator *preallocator, const task *wanted)
+/* Returns the negative errno of a removal that failed, or 0. */
+static int perform(bs_preallocator *preallocator, task *wanted)
 {
-    switch (wanted->action) {
-    case MAKE:
-        return atomic_load(&preallocator->leaving) ? -ECANCELED : make(preallocator, wanted->number, wanted->size);
-    case DISCARD:
-        (void)remove_file(preallocator, wanted); /* the next start finds an empty file that stays */
-        return 0;
-    case REMOVE:
-    case KEEP_DONE:
-    case KEEP_BAD:
+    if (wanted->kind == BS_FILE_MAKE)
+        wanted->file.fd = atomic_load(&preallocator->leaving) ? -ECANCELED : make(preallocator, &wanted->file);
+    else if (wanted->kind == BS_FILE_DISCARD)
+        (void)remove_file(preallocator, wanted); /* if it stays, the next start finds an empty file */
+    else
         return retire(preallocator, wanted);
-    }
-    abort();
-}
-
-static void finish(bs_preallocator *preallocator, const task *wanted, int result)
-{
-    if (wanted->action != MAKE) {
-        if (result < 0)
-            preallocator->retire_error = result;
-        return;
-    }
-    preallocator->made = bs_must_grow(preallocator->made, preallocator->made_count, &preallocator->made_capacity,
-                                      sizeof *preallocator->made);
-    preallocator->made[preallocator->made_count++] = (bs_preallocated){wanted->number, result, wanted->size};
-    preallocator->making--;
+    return 0;
 }
 
 static void *run(void *argument)
@@ -175,12 +152,17 @@ static void *run(void *argument)
             (void)pthread_cond_wait(&preallocator->changed, &preallocator->mutex);
         if (preallocator->requested.count == 0)
             break;
-        const task next = preallocator->requested.tasks[0];
+        task next = preallocator->requested.tasks[0];
         remove_first(&preallocator->requested, 1);
         (void)pthread_mutex_unlock(&preallocator->mutex);
-        int result = perform(preallocator, &next);
+        int error = perform(preallocator, &next);
         (void)pthread_mutex_lock(&preallocator->mutex);
-        finish(preallocator, &next, result);
+        if (error)
+            preallocator->retire_error = error;
+        if (next.kind == BS_FILE_MAKE) {
+            append_task(&preallocator->made, next);
+            preallocator->making--;
+        }
         (void)pthread_cond_broadcast(&preallocator->changed);
         bs_wake(preallocator->wake_fd);
     }
@@ -206,41 +188,25 @@ bs_preallocator *bs_preallocator_new(int dir_fd, bool durable, bool keep_done, i
     return preallocator;
 }
 
-static void ask(bs_preallocator *preallocator, uint32_t number, action what, int64_t size)
+void bs_preallocator_request(bs_preallocator *preallocator, bs_file_task kind, uint32_t number, int64_t size)
 {
     (void)pthread_mutex_lock(&preallocator->mutex);
-    append_task(&preallocator->requested, (task){number, what, size});
-    if (what == MAKE)
+    append_task(&preallocator->requested, (task){.kind = kind, .file = {.number = number, .size = size}});
+    if (kind == BS_FILE_MAKE)
         preallocator->making++;
     (void)pthread_cond_broadcast(&preallocator->changed);
     (void)pthread_mutex_unlock(&preallocator->mutex);
 }
 
-void bs_preallocator_make(bs_preallocator *preallocator, uint32_t number, int64_t size)
-{
-    ask(preallocator, number, MAKE, size);
-}
-
-void bs_preallocator_retire(bs_preallocator *preallocator, uint32_t number, bool damaged)
-{
-    ask(preallocator, number, damaged ? KEEP_BAD : preallocator->keep_done ? KEEP_DONE : REMOVE, 0);
-}
-
-void bs_preallocator_discard(bs_preallocator *preallocator, uint32_t number)
-{
-    ask(preallocator, number, DISCARD, 0);
-}
-
 bool bs_preallocator_take(bs_preallocator *preallocator, bool wait, bs_preallocated *ready)
 {
     (void)pthread_mutex_lock(&preallocator->mutex);
-    while (wait && preallocator->made_count == 0 && preallocator->making > 0)
+    while (wait && preallocator->made.count == 0 && preallocator->making > 0)
         (void)pthread_cond_wait(&preallocator->changed, &preallocator->mutex);
-    bool any = preallocator->made_count > 0;
+    bool any = preallocator->made.count > 0;
     if (any) {
-        *ready = preallocator->made[0];
-        preallocator->made_count--;
-        memmove(preallocator->made, preallocator->made + 1, preallocator->made_count * sizeof(bs_preallocated));
+        *ready = preallocator->made.tasks[0].file;
+        remove_first(&preallocator->made, 1);
     }
     (void)pthread_mutex_unlock(&preallocator->mutex);
     return any;
@@ -264,17 +230,18 @@ void bs_preallocator_free(bs_preallocator *preallocator)
     (void)pthread_cond_broadcast(&preallocator->changed);
     (void)pthread_mutex_unlock(&preallocator->mutex);
     (void)pthread_join(preallocator->thread, NULL);
-    for (size_t i = 0; i < preallocator->made_count; i++) {
-        if (preallocator->made[i].fd < 0)
+    for (size_t i = 0; i < preallocator->made.count; i++) {
+        const bs_preallocated *file = &preallocator->made.tasks[i].file;
+        if (file->fd < 0)
             continue;
-        (void)close(preallocator->made[i].fd);
+        (void)close(file->fd);
         /* The next start removes an empty file that stays. */
-        (void)unlinkat(preallocator->dir_fd, bs_name_of_file(preallocator->made[i].number, "").text, 0);
+        (void)unlinkat(preallocator->dir_fd, bs_name_of_file(file->number, "").text, 0);
     }
     (void)pthread_cond_destroy(&preallocator->changed);
     (void)pthread_mutex_destroy(&preallocator->mutex);
     free(preallocator->requested.tasks);
     free(preallocator->held_up.tasks);
-    free(preallocator->made);
+    free(preallocator->made.tasks);
     free(preallocator);
 }

@@ -25,14 +25,15 @@ typedef struct {
  * NULL if there is no memory or no thread. */
 bs_preallocator *bs_preallocator_new(int dir_fd, bool durable, bool keep_done, int wake_fd);
 
-/* Requests binlog.<number> with `size` bytes. Requests are served in order. */
-void bs_preallocator_make(bs_preallocator *preallocator, uint32_t number, int64_t size);
+typedef enum {
+    BS_FILE_MAKE,          /* with `size` bytes */
+    BS_FILE_DISCARD,       /* remove an unused file; a failure is harmless */
+    BS_FILE_RETIRE,        /* remove, or rename to .done */
+    BS_FILE_RETIRE_DAMAGED /* rename to .bad */
+} bs_file_task;
 
-/* Removes binlog.<number> or renames it to .done, or to .bad if it is `damaged`. */
-void bs_preallocator_retire(bs_preallocator *preallocator, uint32_t number, bool damaged);
-
-/* Removes an unused file, in the order of requests. A failure is harmless. */
-void bs_preallocator_discard(bs_preallocator *preallocator, uint32_t number);
+/* Requests a task with binlog.<number>. Requests are served in order. */
+void bs_preallocator_request(bs_preallocator *preallocator, bs_file_task kind, uint32_t number, int64_t size);
 
 enum { BS_RENAMED_MAX = 48 };
 

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
-enum { MOST_AHEAD = 2, MOST_ASKED = 4, BLOCK = 4096 };
+enum { MOST_AHEAD = 2, MOST_REQUESTED = 4, BLOCK = 4096 };
 
 #define RETRY (250 * BS_MILLISECOND)
 
@@ -17,20 +17,10 @@ static uint64_t slots(int64_t bytes)
     return bytes > 0 ? (uint64_t)bytes / BS_ENTRY_SHORT : 0;
 }
 
-int64_t bs_space_per_file(const bs_binlog *binlog)
+/* Returns the bytes that fit into a new file of this size besides the entry with the highest id. */
+static int64_t space_in(int64_t size)
 {
-    return binlog->file_size - BS_ENTRY_HEADER - BS_ENTRY_SHORT;
-}
-
-/* Returns the bytes of a file without the header and the entry with the highest id. */
-static int64_t space_of(const bs_preallocated *ready)
-{
-    return ready->size - BS_ENTRY_HEADER - BS_ENTRY_SHORT;
-}
-
-static uint64_t slots_of(const bs_preallocated *ready)
-{
-    return slots(space_of(ready));
+    return size - BS_ENTRY_HEADER - BS_ENTRY_SHORT;
 }
 
 bool bs_space_in_current(const bs_binlog *binlog, int64_t size, uint64_t owed)
@@ -44,8 +34,8 @@ bool bs_space_in_next(const bs_binlog *binlog, int64_t size, uint64_t owed)
     uint64_t behind = binlog->ready_slots;
     for (uint32_t i = 0; i < binlog->ready_count; i++) {
         const bs_preallocated *ready = &binlog->ready[i];
-        int64_t left = space_of(ready) - size;
-        behind -= slots_of(ready);
+        int64_t left = space_in(ready->size) - size;
+        behind -= slots(space_in(ready->size));
         if (left >= 0)
             return slots(left) + behind >= owed;
     }
@@ -54,7 +44,7 @@ bool bs_space_in_next(const bs_binlog *binlog, int64_t size, uint64_t owed)
 
 static void request_file(bs_binlog *binlog, int64_t size)
 {
-    bs_preallocator_make(binlog->preallocator, ++binlog->last_number, size);
+    bs_preallocator_request(binlog->preallocator, BS_FILE_MAKE, ++binlog->last_number, size);
     binlog->files_requested++;
 }
 
@@ -62,10 +52,10 @@ static void request_file(bs_binlog *binlog, int64_t size)
  * no present file has space for it. */
 static int64_t size_for(const bs_binlog *binlog, int64_t size)
 {
-    if (size <= bs_space_per_file(binlog) || size <= binlog->size - binlog->end)
+    if (size <= space_in(binlog->file_size) || size <= binlog->size - binlog->end)
         return binlog->file_size;
     for (uint32_t i = 0; i < binlog->ready_count; i++)
-        if (size <= space_of(&binlog->ready[i]))
+        if (size <= space_in(binlog->ready[i].size))
             return binlog->file_size;
     return BS_ENTRY_HEADER + BS_ENTRY_SHORT + size + BS_ENTRY_SHORT;
 }
@@ -82,7 +72,7 @@ static void refuse(bs_binlog *binlog, const bs_preallocated *ready, bs_now now)
 
 void bs_space_refused(bs_binlog *binlog, int64_t size)
 {
-    if (size > bs_space_per_file(binlog))
+    if (size > space_in(binlog->file_size))
         return; /* no file is kept ready for such an entry, and smaller ones may still fit */
     if (!binlog->full)
         bs_events_log(binlog->events, BS_ERROR, "the binlog is full: puts are refused until there is space on disk");
@@ -108,7 +98,7 @@ void bs_space_add(bs_binlog *binlog, bs_preallocated ready)
 {
     binlog->ready = bs_must_grow(binlog->ready, binlog->ready_count, &binlog->ready_capacity, sizeof *binlog->ready);
     binlog->ready[binlog->ready_count++] = ready;
-    binlog->ready_slots += slots_of(&ready);
+    binlog->ready_slots += slots(space_in(ready.size));
 }
 
 bs_preallocated bs_space_next_file(bs_binlog *binlog)
@@ -116,7 +106,7 @@ bs_preallocated bs_space_next_file(bs_binlog *binlog)
     bs_preallocated next = binlog->ready[0];
     binlog->ready_count--;
     memmove(binlog->ready, binlog->ready + 1, binlog->ready_count * sizeof *binlog->ready);
-    binlog->ready_slots -= slots_of(&next);
+    binlog->ready_slots -= slots(space_in(next.size));
     return next;
 }
 
@@ -164,9 +154,9 @@ void bs_space_request_ahead(bs_binlog *binlog, bs_now now)
 {
     while (bs_space_take(binlog, false, now))
         continue;
-    uint64_t per_file = slots(bs_space_per_file(binlog));
+    uint64_t per_file = slots(space_in(binlog->file_size));
     uint64_t wanted = binlog->owed / per_file + binlog->files_ahead;
-    while (binlog->ready_count + binlog->files_requested < wanted && binlog->files_requested < MOST_ASKED &&
+    while (binlog->ready_count + binlog->files_requested < wanted && binlog->files_requested < MOST_REQUESTED &&
            now.mono >= binlog->refused_until)
         request_file(binlog, binlog->file_size);
     if (binlog->refusing && binlog->files_requested == 0 && now.mono >= binlog->refused_until)
@@ -174,9 +164,9 @@ void bs_space_request_ahead(bs_binlog *binlog, bs_now now)
     /* Give back files needed for jobs that are gone, but keep one, so that it need not be made again at once. */
     while (binlog->files_requested == 0 && binlog->ready_count > wanted + 1) {
         const bs_preallocated *surplus = &binlog->ready[--binlog->ready_count];
-        binlog->ready_slots -= slots_of(surplus);
+        binlog->ready_slots -= slots(space_in(surplus->size));
         (void)close(surplus->fd);
-        bs_preallocator_discard(binlog->preallocator, surplus->number);
+        bs_preallocator_request(binlog->preallocator, BS_FILE_DISCARD, surplus->number, 0);
         binlog->last_number = surplus->number - 1;
     }
 }
@@ -193,7 +183,7 @@ int bs_space_first_file(bs_binlog *binlog)
     binlog->last_number++;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const int64_t size = sizes[i] < binlog->file_size ? sizes[i] : binlog->file_size;
-        bs_preallocator_make(binlog->preallocator, binlog->last_number, size);
+        bs_preallocator_request(binlog->preallocator, BS_FILE_MAKE, binlog->last_number, size);
         (void)bs_preallocator_take(binlog->preallocator, true, &first); /* one was requested, so one comes */
         if (first.fd >= 0) {
             bs_space_add(binlog, first);

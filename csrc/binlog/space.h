@@ -6,9 +6,6 @@
 #include "binlog/binlog.h"
 #include "binlog_files/entry.h"
 
-/* Returns the bytes that fit into a new file besides the entry with the highest id. */
-int64_t bs_space_per_file(const bs_binlog *binlog);
-
 /* Returns whether an entry of this size fits into the current file, or into the first preallocated file that is large
  * enough, and after it `owed` short ones, there and in the files behind it. Files before that one stay empty. */
 bool bs_space_in_current(const bs_binlog *binlog, int64_t size, uint64_t owed);

@@ -18,6 +18,7 @@
 #include "base/file_io.h"
 #include "binlog/binlog_private.h"
 #include "binlog_files/entry.h"
+#include "binlog_files/scan.h"
 
 enum { PIECE = 1 << 20, LINE = 80, UNREADABLE = 1 };
 
@@ -64,21 +65,6 @@ void bs_unsynced_none(bs_binlog *binlog)
 {
     binlog->unsynced_from = 0;
     write_line(binlog, NONE);
-}
-
-/* Returns the end of the bytes that are not zero, or a negative errno. Holes are not read. */
-static int64_t data_end(int fd, char *piece)
-{
-    int64_t end = 0;
-    ssize_t got = 0;
-    int64_t at = 0;
-    for (; (at = lseek(fd, at, SEEK_DATA)) >= 0 && (got = bs_io_read(fd, piece, PIECE, at)) > 0; at += got)
-        for (ssize_t i = got; i > 0; i--)
-            if (piece[i - 1] != 0) {
-                end = at + i;
-                break;
-            }
-    return got < 0 ? got : end;
 }
 
 /* Copies the data in the first `end` bytes, without holes, and syncs them. Returns 0, a negative errno, or UNREADABLE.
@@ -141,9 +127,9 @@ static int write_again(const bs_binlog *binlog, uint32_t number, int fd, int64_t
  * in place. Returns 0, a negative errno, or UNREADABLE if the disk does not return all of it. */
 static int write_anew(const bs_binlog *binlog, uint32_t number, int fd, const struct stat *status, char *piece)
 {
-    int64_t end = data_end(fd, piece);
+    int64_t end = bs_data_end(fd, (uint64_t)status->st_size);
     if (end < 0)
-        return UNREADABLE;
+        return end == -ENOMEM ? -ENOMEM : UNREADABLE;
     if (end <= BS_ENTRY_HEADER) /* nothing was written since it was made, and that was synced */
         return 0;
     end += BS_ENTRY_SHORT; /* the last entry may end in zeros */

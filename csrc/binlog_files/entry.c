@@ -19,18 +19,13 @@ _Static_assert(offsetof(bs_entry, crc) == AT_CRC && offsetof(bs_entry, extra) ==
                "an entry begins with Jobrec");
 _Static_assert(REC_7 + sizeof(int32_t) == BS_ENTRY_SHORT, "a short entry is a length and a Jobrec");
 
-static void set_mark(bs_entry *entry, uint32_t file_number)
-{
-    entry->mark[0] = BS_ENTRY_MARK;
-    entry->mark[1] = (uint8_t)(file_number & 0xff);
-    entry->mark[2] = (uint8_t)(file_number >> 8 & 0xff);
-}
-
 /* Writes an entry up to its body, with 0 as checksum, and returns its size. */
 static size_t put_head(char *out, bs_entry *entry, const char *name, size_t name_length, uint32_t file_number)
 {
     const int32_t prefix = (int32_t)name_length;
-    set_mark(entry, file_number);
+    entry->mark[0] = BS_ENTRY_MARK;
+    entry->mark[1] = (uint8_t)(file_number & 0xff);
+    entry->mark[2] = (uint8_t)(file_number >> 8 & 0xff);
     memcpy(out, &prefix, sizeof prefix);
     if (name_length > 0)
         memcpy(out + sizeof prefix, name, name_length);
@@ -111,12 +106,6 @@ uint32_t bs_entry_sum_head(const char *data, const bs_entry *entry)
     uint32_t sum = bs_crc32c(0, data, field);
     sum = bs_crc32c(sum, zeros, sizeof zeros);
     return bs_crc32c(sum, data + field + sizeof zeros, entry->head - field - sizeof zeros);
-}
-
-static bool checksum_right(const char *data, const bs_entry *entry)
-{
-    uint32_t sum = bs_entry_sum_head(data, entry);
-    return bs_crc32c(sum, data + entry->head, entry->size - entry->head) == entry->crc;
 }
 
 /* Returns whether beanstalkd could have written these numbers. */
@@ -205,10 +194,14 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
         if (memcmp(entry->body + entry->body_size - 2, "\r\n", 2) != 0)
             return BS_ENTRY_BAD;
     }
-    entry->sound = entry->marked && checksum_right(data, entry);
+    if (entry->marked) {
+        const uint32_t sum = bs_entry_sum_head(data, entry);
+        entry->sound = bs_crc32c(sum, data + entry->head, entry->size - entry->head) == entry->crc;
+    }
     if (!entry->sound)
         return (int64_t)entry->size;
-    entry->ended = entry->state == BS_INVALID && entry->extra & BS_EXTRA_TRUNCATED ? BS_ENDED_TRUNCATED : BS_ENDED_DELETED;
+    if (entry->state == BS_INVALID && entry->extra & BS_EXTRA_TRUNCATED)
+        entry->ended = BS_ENDED_TRUNCATED;
     entry->reserve_age = entry->extra & BS_RESERVE_AGE_MAX;
     if (bs_entry_is_last_id(entry) && entry->pri > 0)
         take_length(entry);

@@ -390,15 +390,11 @@ static int tally_job(void *context, uint64_t id, const bs_spot *spot)
     return 0;
 }
 
-int64_t bs_reader_tally(bs_reader *reader)
+void bs_reader_tally(bs_reader *reader)
 {
-    uint64_t live = 0;
     for (uint32_t i = 0; i < reader->file_count; i++)
         reader->files[i].jobs = reader->files[i].live = 0;
-    int error = bs_index_each(&reader->index, tally_job, reader);
-    for (uint32_t i = 0; i < reader->file_count; i++)
-        live += reader->files[i].live;
-    return error ? error : (int64_t)live;
+    (void)bs_index_each(&reader->index, tally_job, reader); /* tally_job does not fail */
 }
 
 int bs_reader_usage(const bs_reader *reader, uint32_t index, bs_file_usage *usage)

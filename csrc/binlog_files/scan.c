@@ -10,7 +10,7 @@
 #include "base/crc32c.h"
 #include "base/file_io.h"
 
-enum { MARK_AT = BS_ENTRY_SHORT - 3, LOOK_BACK = 64 * 1024, LINE = 64, AHEAD = 16 * LINE };
+enum { MARK_AT = BS_ENTRY_SHORT - 3, LOOK_BACK = 64 * 1024, LINE = 64, AHEAD = 16 * LINE, LINES_AHEAD = 4 };
 
 /* --- the window --------------------------------------------------------------------------------------- */
 
@@ -100,42 +100,33 @@ static uint64_t before_holes(int fd, uint64_t end)
     return 0;
 }
 
-/* Searches `data_end` backwards. Returns 0 or a negative errno. */
-static int find_data_end(bs_scan *scan)
+int64_t bs_data_end(int fd, uint64_t length)
 {
-    uint64_t end = scan->length;
-    if (scan->fd < 0) {
-        scan->data_end = (int64_t)without_zeros(scan->window, (size_t)end);
-        return 0;
-    }
     char *piece = malloc(LOOK_BACK);
     if (!piece)
         return -ENOMEM;
-    int error = 0;
-    while ((end = before_holes(scan->fd, end)) > 0) {
-        size_t length = end < LOOK_BACK ? (size_t)end : LOOK_BACK;
-        ssize_t got = bs_io_read(scan->fd, piece, length, (off_t)(end - length));
-        if (got < 0) {
-            error = (int)got;
-            break;
-        }
-        size_t data = without_zeros(piece, (size_t)got);
-        if (data > 0) {
-            end = end - length + data;
-            break;
-        }
-        end -= length;
+    int64_t found = 0;
+    for (uint64_t end = length; found == 0 && (end = before_holes(fd, end)) > 0;) {
+        size_t wanted = end < LOOK_BACK ? (size_t)end : LOOK_BACK;
+        end -= wanted;
+        ssize_t got = bs_io_read(fd, piece, wanted, (off_t)end);
+        size_t data = got > 0 ? without_zeros(piece, (size_t)got) : 0;
+        if (got < 0 || data > 0)
+            found = got < 0 ? got : (int64_t)(end + data);
     }
     free(piece);
-    if (!error)
-        scan->data_end = (int64_t)end;
-    return error;
+    return found;
 }
 
 bool bs_scan_rest_is_zero(bs_scan *scan, uint64_t offset, int *error)
 {
-    if (scan->data_end < 0 && offset < scan->length)
-        *error = find_data_end(scan);
+    if (scan->data_end < 0 && offset < scan->length) {
+        const uint64_t length = scan->length;
+        scan->data_end =
+            scan->fd < 0 ? (int64_t)without_zeros(scan->window, (size_t)length) : bs_data_end(scan->fd, length);
+        if (scan->data_end < 0)
+            *error = (int)scan->data_end;
+    }
     return !*error && (offset >= scan->length || (uint64_t)scan->data_end <= offset);
 }
 
@@ -236,21 +227,16 @@ static int64_t check_in_pieces(bs_scan *scan, uint64_t offset, bs_entry *entry, 
     return (int64_t)entry->size;
 }
 
-/* Prefetches, because entries are decoded faster than the processor loads a newly read file into its cache. Prefetching
- * an unmapped address does nothing. */
-static void expect(const char *data)
-{
-    for (int line = 0; line < 4; line++)
-        __builtin_prefetch((const void *)((uintptr_t)data + AHEAD + (uintptr_t)line * LINE));
-}
-
 int64_t bs_scan_check(bs_scan *scan, uint64_t offset, bs_entry *entry, int *error)
 {
     size_t got;
     const char *data = bs_scan_fetch(scan, offset, BS_ENTRY_HEAD_MAX, &got, error);
     if (!data)
         return BS_ENTRY_CUT;
-    expect(data);
+    /* Entries are decoded faster than the processor loads a newly read file into its cache. Prefetching an unmapped
+     * address does nothing. */
+    for (uintptr_t line = 0; line < LINES_AHEAD; line++)
+        __builtin_prefetch((const void *)((uintptr_t)data + AHEAD + line * LINE));
     int64_t size = bs_entry_decode(data, got, scan->version, entry);
     if (size != BS_ENTRY_CUT || offset + got >= scan->length || offset + entry->size > scan->length)
         return size;

@@ -27,7 +27,7 @@ typedef struct {
     uint64_t length; /* of the file, bytes */
     uint64_t offset; /* of the next entry */
     uint64_t end;    /* behind the last valid entry */
-    int64_t data_end; /* behind the last byte that is not zero; -1: unknown */
+    int64_t data_end; /* behind the last byte that is not zero; negative: unknown */
 
     char *window;
     uint64_t window_at;
@@ -78,6 +78,10 @@ int64_t bs_scan_check(bs_scan *scan, uint64_t offset, bs_entry *entry, int *erro
 
 /* Returns whether only zeros follow an offset; false with `*error` if the file cannot be read. */
 bool bs_scan_rest_is_zero(bs_scan *scan, uint64_t offset, int *error);
+
+/* Returns the offset behind the last byte that is not zero in the first `length` bytes of a file, or a negative errno.
+ * Holes are not read. */
+int64_t bs_data_end(int fd, uint64_t length);
 
 /* Returns bytes at an offset: at least `wanted`, if window and file have so many; their number in `*got`. NULL: *error.
  */

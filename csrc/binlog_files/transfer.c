@@ -9,15 +9,12 @@
 #include "jobs/job.h"
 #include "jobs/tube.h"
 
-enum { SMALLEST = 1024 };
-
 struct bs_transfer {
     bs_file_writer *shards;
     uint32_t shard_count;
     char *colocate;
     bs_job **jobs; /* not owned; in writing order once started */
     size_t job_count;
-    size_t job_capacity;
     size_t next;
     int64_t renumbered;
     bs_now now;
@@ -74,8 +71,8 @@ static int open_folders(bs_transfer *transfer, const char *const *folders, uint3
     return 0;
 }
 
-int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after, const char *colocate, int64_t file_size,
-                    bs_transfer **made)
+int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after, const char *colocate,
+                    int64_t file_size, bs_transfer **made)
 {
     bs_transfer *transfer = calloc(1, sizeof *transfer);
     if (!transfer)
@@ -97,15 +94,10 @@ int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after,
 
 int bs_transfer_add_jobs(bs_transfer *transfer, const bs_job_table *table)
 {
-    size_t wanted = transfer->job_count + table->count;
-    if (wanted > transfer->job_capacity) {
-        size_t capacity = wanted < SMALLEST ? SMALLEST : wanted;
-        bs_job **grown = realloc(transfer->jobs, capacity * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        transfer->jobs = grown;
-        transfer->job_capacity = capacity;
-    }
+    bs_job **grown = realloc(transfer->jobs, (transfer->job_count + table->count + 1) * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    transfer->jobs = grown;
     for (size_t i = 0; i < table->capacity; i++)
         if (table->slots[i])
             transfer->jobs[transfer->job_count++] = table->slots[i];
@@ -115,14 +107,14 @@ int bs_transfer_add_jobs(bs_transfer *transfer, const bs_job_table *table)
 int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now)
 {
     transfer->now = now;
-    if (transfer->job_count > 1)
+    if (transfer->job_count > 0)
         qsort(transfer->jobs, transfer->job_count, sizeof *transfer->jobs, bs_job_compare_ids);
     last_id = renumber(transfer, last_id);
     for (uint32_t i = 0; i < transfer->shard_count; i++) {
         transfer->shards[i].unused_id = last_id + 1;
         transfer->shards[i].wall = now.wall;
     }
-    if (transfer->job_count > 1)
+    if (transfer->job_count > 0)
         qsort(transfer->jobs, transfer->job_count, sizeof *transfer->jobs, compare_buried_last);
     int error = 0;
     for (uint32_t i = 0; i < transfer->shard_count && last_id > 0 && !error; i++) /* no entry of a job comes before */

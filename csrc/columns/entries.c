@@ -200,11 +200,6 @@ static void put_entry(bc_entries *entries, bc_batch *batch, bool known, certaint
     batch->rows++;
 }
 
-static bool fits(bc_batch *batch, const bs_entry *entry)
-{
-    return bc_has_space(batch, BC_TUBE, entry->name_length) && bc_has_space(batch, BC_BODY, entry->body_size);
-}
-
 /* Adds the entry that was read last. The entry that keeps the highest id has no row, because it would look like the end
  * of a live job. Returns 0 or -ENOMEM. */
 static int take(bc_entries *entries, bc_batch *batch)
@@ -236,8 +231,11 @@ int bc_entries_read(bc_entries *entries, bc_batch *batch)
             if (found != BS_SCAN_ENTRY)
                 return found == BS_SCAN_END ? BC_END : BC_FAULT;
         }
-        bool wanted = (int64_t)entries->scan.at >= entries->from;
-        entries->waiting = wanted && (batch->rows == batch->capacity || !fits(batch, &entries->scan.entry));
+        const bs_entry *entry = &entries->scan.entry;
+        const bool wanted = (int64_t)entries->scan.at >= entries->from;
+        entries->waiting =
+            wanted && (batch->rows == batch->capacity || !bc_has_space(batch, BC_TUBE, entry->name_length) ||
+                       !bc_has_space(batch, BC_BODY, entry->body_size));
         if (entries->waiting)
             return batch->rows > 0 ? BC_MORE : BC_NO_SPACE;
         int error = take(entries, batch);

@@ -284,7 +284,7 @@ static void add_entry(timeline_builder *builder, const entry *of)
 
 /* Begins with the first known entry. It shows the put if nothing else had happened; every entry has the time of the
  * put. */
-static void begin(timeline_builder *builder, const entry *of, int64_t row)
+static void begin(timeline_builder *builder, const entry *of, int64_t row, int64_t last_row)
 {
     bc_history_columns *columns = &builder->histories->columns;
     const bool is_put = of->full && !has_counted(of);
@@ -294,8 +294,9 @@ static void begin(timeline_builder *builder, const entry *of, int64_t row)
     bc_histories_begin(builder->histories, row);
     if (builder->histories->failed)
         return;
-    const int64_t history = bc_histories_last(builder->histories);
+    const int64_t history = bc_histories_current(builder->histories);
     columns->complete[history] = is_put;
+    columns->last_row[history] = last_row;
     const bc_event put = {
         .kind = BC_PUT,
         .sure = of->sound ? BC_EXACT : BC_DERIVED,
@@ -325,15 +326,13 @@ static void add_history(timeline_builder *builder, const bc_history_entries *ent
     for (int64_t row = from; row < to && !builder->histories->failed; row++) {
         const entry of = entry_of(entries, row);
         if (row == from)
-            begin(builder, &of, row);
+            begin(builder, &of, row, to - 1);
         if (builder->histories->failed)
             return;
         add_entry(builder, &of);
         if (of.full)
-            builder->histories->columns.full_row[bc_histories_last(builder->histories)] = row;
+            builder->histories->columns.full_row[bc_histories_current(builder->histories)] = row;
     }
-    if (!builder->histories->failed)
-        builder->histories->columns.last_row[bc_histories_last(builder->histories)] = to - 1;
 }
 
 int64_t bc_histories_of_entries(bc_histories *histories, const bc_history_entries *entries, int last)

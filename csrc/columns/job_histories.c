@@ -1,6 +1,7 @@
 #include "columns/job_histories.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -15,18 +16,13 @@ bc_histories *bc_histories_new(void)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* Columns of histories, then of events, in the order of the structure. */
-static int64_t **history_columns(bc_histories *histories, size_t *count)
-{
-    *count = (size_t)(&histories->columns.first_event - &histories->columns.first_row) + 1;
-    return &histories->columns.first_row;
-}
-
-static int64_t **event_columns(bc_histories *histories, size_t *count)
-{
-    *count = (size_t)(&histories->columns.event_delay - &histories->columns.event) + 1;
-    return &histories->columns.event;
-}
+/* Both groups of columns are consecutive in the structure. */
+enum {
+    HISTORY_COLUMNS =
+        (offsetof(bc_history_columns, first_event) - offsetof(bc_history_columns, first_row)) / sizeof(int64_t *) + 1,
+    EVENT_COLUMNS =
+        (offsetof(bc_history_columns, event_delay) - offsetof(bc_history_columns, event)) / sizeof(int64_t *) + 1
+};
 
 static bool grow(int64_t **columns, size_t count, int64_t *capacity)
 {
@@ -51,11 +47,8 @@ void bc_histories_free(bc_histories *histories)
 {
     if (!histories)
         return;
-    size_t count;
-    int64_t **columns = history_columns(histories, &count);
-    free_columns(columns, count);
-    columns = event_columns(histories, &count);
-    free_columns(columns, count);
+    free_columns(&histories->columns.first_row, HISTORY_COLUMNS);
+    free_columns(&histories->columns.event, EVENT_COLUMNS);
     free(histories);
 }
 
@@ -75,14 +68,13 @@ const bc_history_columns *bc_histories_columns(const bc_histories *histories)
 void bc_histories_begin(bc_histories *histories, int64_t row)
 {
     bc_history_columns *out = &histories->columns;
-    size_t count;
-    int64_t **columns = history_columns(histories, &count);
-    if (out->count == histories->capacity && !grow(columns, count, &histories->capacity)) {
+    int64_t **columns = &out->first_row;
+    if (out->count == histories->capacity && !grow(columns, HISTORY_COLUMNS, &histories->capacity)) {
         histories->failed = true;
         return;
     }
     const int64_t history = out->count++;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < HISTORY_COLUMNS; i++)
         columns[i][history] = 0;
     out->first_row[history] = out->last_row[history] = row;
     out->full_row[history] = out->end_at[history] = out->first_reserve_at[history] = out->end[history] = -1;
@@ -100,7 +92,7 @@ static int64_t microseconds(int64_t nanoseconds)
 static void count_event(bc_histories *histories, const bc_event *event, int64_t at)
 {
     bc_history_columns *out = &histories->columns;
-    const int64_t history = bc_histories_last(histories);
+    const int64_t history = bc_histories_current(histories);
     if (histories->since >= 0 && at > histories->since && histories->state != BS_INVALID)
         out->in_state[histories->state - 1][history] += microseconds(at) - microseconds(histories->since);
     if ((int64_t)event->sure > out->certainty[history])
@@ -130,9 +122,8 @@ void bc_histories_add_event(bc_histories *histories, bc_event event)
     bc_history_columns *out = &histories->columns;
     if (histories->failed)
         return;
-    size_t count;
-    int64_t **columns = event_columns(histories, &count);
-    if (out->event_count == histories->event_capacity && !grow(columns, count, &histories->event_capacity)) {
+    const bool is_full = out->event_count == histories->event_capacity;
+    if (is_full && !grow(&out->event, EVENT_COLUMNS, &histories->event_capacity)) {
         histories->failed = true;
         return;
     }

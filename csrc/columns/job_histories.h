@@ -36,7 +36,7 @@ void bc_histories_begin(bc_histories *histories, int64_t row);
 void bc_histories_add_event(bc_histories *histories, bc_event event);
 
 /* Returns the current history. */
-static inline int64_t bc_histories_last(const bc_histories *histories)
+static inline int64_t bc_histories_current(const bc_histories *histories)
 {
     return histories->columns.count - 1;
 }

@@ -107,7 +107,7 @@ int bc_histories_of_timelines(bc_histories *histories, const char *data, const i
         const bool complete = add_text(histories, whole, is_truncated);
         if (histories->failed)
             return -ENOMEM;
-        histories->columns.complete[bc_histories_last(histories)] = complete;
+        histories->columns.complete[bc_histories_current(histories)] = complete;
     }
     return 0;
 }

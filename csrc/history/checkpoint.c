@@ -194,27 +194,22 @@ static int read_events(const bs_history *history, input *in, const job_record *r
 /* Returns 0 or a negative errno. */
 static int read_timeline(const bs_history *history, input *in, const job_record *record, bs_timeline **made)
 {
-    const bs_entry entry = {
-        .created_at = record->created_at,
-        .reserves = record->counters[0],
-        .timeouts = record->counters[1],
-        .releases = record->counters[2],
-        .buries = record->counters[3],
-        .kicks = record->counters[4],
-        .state = record->state,
-        .at = record->deadline,
-        .crc = record->crc,
-    };
-    bs_timeline *timeline = bs_timeline_new(&entry, &entry);
+    const bs_entry none = {.id = 0};
+    bs_timeline *timeline = bs_timeline_new(&none, &none);
     if (!timeline || bs_timeline_reserve(&timeline, &history->limits, record->count) != 0) {
         free(timeline);
         return -ENOMEM;
     }
     memset(timeline->events, BS_TIMELINE_UNKNOWN, timeline->capacity * sizeof *timeline->events);
     timeline->restored = true;
+    timeline->created_at = record->created_at;
+    timeline->deadline = record->deadline;
+    memcpy(timeline->counters, record->counters, sizeof timeline->counters);
+    timeline->crc = record->crc;
     timeline->put_pri = record->put_pri;
     timeline->put_delay = record->put_delay;
     timeline->count = record->count;
+    timeline->state = record->state;
     int error = read_events(history, in, record, timeline);
     if (error)
         free(timeline);

@@ -15,11 +15,12 @@ enum { READ_TRIES = 3 };
 
 /* --- needed files --------------------------------------------------------------------------------------- */
 
-int64_t bs_history_file_index(bs_history *history, uint32_t folder, uint32_t number)
+/* Returns an index in `files` for this file, or -ENOMEM, -EFBIG. */
+static int64_t add_file(bs_history *history, uint32_t folder, uint32_t number)
 {
-    while (history->file_free < history->file_count && history->files[history->file_free].number != 0)
-        history->file_free++;
-    uint32_t at = history->file_free;
+    uint32_t at = 0;
+    while (at < history->file_count && history->files[at].number != 0)
+        at++;
     if (at >= UINT32_C(1) << (64 - BS_HISTORY_OFFSET_BITS))
         return -EFBIG;
     bs_history_file *files = bs_grow(history->files, at, &history->file_capacity, sizeof *files);
@@ -40,8 +41,6 @@ void bs_history_release_file(bs_history *history, uint32_t index)
         return;
     bs_full_entries_leave(&history->fulls, file->folder, file->number);
     file->number = 0;
-    if (index < history->file_free)
-        history->file_free = index;
 }
 
 /* --- names ------------------------------------------------------------------------------------------------ */
@@ -100,7 +99,7 @@ static int begin_file(bs_history *history, bs_follower *follower, int fd, uint32
         return 0;
     if (kind < 0 && bs_follower_retries(follower, BS_HISTORY_NO_POSITION - number, kind))
         return kind;
-    int64_t index = bs_history_file_index(history, follower->index, number);
+    int64_t index = add_file(history, follower->index, number);
     if (index < 0)
         return (int)index;
     int error = 0;
@@ -138,14 +137,10 @@ static int next_file(bs_history *history, bs_follower *follower, uint32_t durabl
         if (found <= 0)
             return (int)found;
         number = (uint32_t)found;
-        if (number > durable_file || (number == durable_file && durable_end <= BS_ENTRY_HEADER))
-            return 0;
-        fd = bs_open_log(follower->dir_fd, number);
-        if (fd == -ENOENT)
-            return 0; /* removed meanwhile: the next call lists again */
+        fd = number > durable_file ? -ENOENT : bs_open_log(follower->dir_fd, number);
     }
     if (fd < 0)
-        return fd;
+        return fd == -ENOENT ? 0 : fd; /* a file that was removed meanwhile: the next call lists again */
     bool last = number == durable_file;
     const bool is_empty = last && durable_end <= BS_ENTRY_HEADER;
     int begun = is_empty ? 0 : begin_file(history, follower, fd, number, last, durable_end);
@@ -237,13 +232,6 @@ static bool ends(bs_follower *follower, int found)
     return true;
 }
 
-/* Bytes behind the last entry may change, so the window forgets them. Returns BS_HISTORY_END or a negative errno. */
-static int stop_here(bs_follower *follower)
-{
-    int error = follower->whole ? 0 : bs_scan_extend(&follower->scan, follower->scan.offset);
-    return error ? error : BS_HISTORY_END;
-}
-
 /* Reads on in the file. BS_HISTORY_END: everything durable was read. */
 static int read_file(bs_history *history, bs_follower *follower, uint64_t *left, uint64_t budget)
 {
@@ -251,8 +239,11 @@ static int read_file(bs_history *history, bs_follower *follower, uint64_t *left,
     while (*left > 0 && bs_bytes_length(&history->items) < budget) {
         uint64_t from = scan->offset;
         int found = bs_scan_next(scan);
-        if (ends(follower, found))
-            return stop_here(follower);
+        if (ends(follower, found)) {
+            /* Bytes behind the last entry may change, so the window drops them. */
+            int error = follower->whole ? 0 : bs_scan_extend(scan, scan->offset);
+            return error ? error : BS_HISTORY_END;
+        }
         int result = apply_found(history, follower, found);
         if (result != 0)
             return result;
@@ -332,7 +323,6 @@ void bs_history_set_checkpointed(bs_history *history, uint32_t folder, uint32_t 
 void bs_history_set_archived(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset)
 {
     history->followers[folder]->archived = (bs_log_position){file, offset};
-    history->followers[folder]->any_archived = true;
 }
 
 /* --- folders ---------------------------------------------------------------------------------------------- */

@@ -1,10 +1,30 @@
-/* The end of a job: its tube, timeline and body become a message. */
+/* The end of a job: its tube, timeline and body become a message of the history store, in the layout of hs_item
+ * (store/store.h). The properties are text; they have the names of stats-job where it has them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "history/job_history.h"
-#include "history/message.h"
+#include "store/store.h"
+
+enum { NAME_END = 1, PAIR_END = 2, PROPERTIES_BESIDES = 1024, ALIGNMENT = 8 };
+
+typedef struct {
+    bs_history *history;
+    bs_follower *follower;
+    const bs_entry *last; /* the entry that ended the job */
+    bs_spot spot;
+    bs_timeline *timeline; /* includes the end when the message is appended */
+    bs_entry full; /* if `unreadable` is 0 */
+    bs_scan *scan; /* has the full entry */
+    int unreadable; /* why the full entry cannot be read: a negative errno, or 0 */
+    bs_name tube;
+    uint32_t body_size; /* without the CR LF */
+    bool without_body;
+} job_end;
+
+/* --- topics ----------------------------------------------------------------------------------------------- */
 
 /* Returns the tube of a job with its topic; without topic if the caller has to provide it. */
 static const bs_name *with_topic(bs_history *history, uint32_t number, const bs_name *tube)
@@ -56,61 +76,136 @@ int bs_history_set_topic(bs_history *history, const char *topic, size_t length)
     return error;
 }
 
-/* The inputs of a message. */
-typedef struct {
-    bs_spot spot;
-    bs_timeline *timeline;
-    bs_entry full;  /* if `readable` is 0 */
-    bs_scan *scan;  /* has the full entry */
-    int readable;   /* or a negative errno */
-    bs_name tube;
-} end;
+/* --- messages --------------------------------------------------------------------------------------------- */
 
-static int add_full_entry_fault(bs_history *history, const end *of, uint64_t id, int error)
+static char *put_text(char *out, const char *text, size_t length)
 {
-    const bs_history_file *file = &history->files[of->spot.full >> BS_HISTORY_OFFSET_BITS];
-    return bs_history_add_fault(history, file->folder, file->number, of->spot.full & BS_HISTORY_OFFSET_MASK,
-                             "the full entry of job %llu cannot be read any more: %s", (unsigned long long)id,
-                             error == -ESTALE ? "it is damaged" : strerror(-error));
+    memcpy(out, text, length);
+    return out + length;
+}
+
+static char *begin_property(char *out, const char *name)
+{
+    out = put_text(out, name, strlen(name));
+    *out = NAME_END;
+    return out + 1;
+}
+
+static char *end_property(char *out)
+{
+    *out = PAIR_END;
+    return out + 1;
+}
+
+static char *text_property(char *out, const char *name, const char *text, size_t length)
+{
+    return end_property(put_text(begin_property(out, name), text, length));
+}
+
+static char *number_property(char *out, const char *name, uint64_t number)
+{
+    return end_property(bs_write_number(begin_property(out, name), number));
+}
+
+static char *write_properties(char *out, const job_end *end)
+{
+    const bs_entry *last = end->last;
+    const char *how = last->ended == BS_ENDED_TRUNCATED ? "truncated" : "deleted";
+    const char *key = end->follower->key;
+    out = text_property(out, "TUBE", end->tube.name, end->tube.length);
+    out = number_property(out, "KEYS", last->id);
+    out = text_property(out, "TAGS", how, strlen(how));
+    out = put_text(begin_property(out, "UNIQ_KEY"), key, strlen(key));
+    out = bs_write_number(put_text(out, "-", 1), end->follower->number);
+    out = bs_write_number(put_text(out, "-", 1), end->follower->scan.at);
+    out = end_property(out);
+    out = number_property(out, "pri", last->pri);
+    out = number_property(out, "delay", bs_seconds(last->delay));
+    out = number_property(out, "ttr", bs_seconds(last->ttr));
+    out = number_property(out, "reserves", last->reserves);
+    out = number_property(out, "timeouts", last->timeouts);
+    out = number_property(out, "releases", last->releases);
+    out = number_property(out, "buries", last->buries);
+    out = number_property(out, "kicks", last->kicks);
+    out = bs_timeline_write(begin_property(out, "timeline"), end->timeline, &end->history->limits);
+    out = end_property(out);
+    return end->without_body ? number_property(out, "body-bytes", end->body_size) : out;
+}
+
+/* Reserves memory for the message with three more events than its timeline has now. Returns 0 or -ENOMEM. */
+static int reserve_message(const job_end *end)
+{
+    const uint32_t kept = end->history->limits.head + end->history->limits.tail;
+    const uint32_t count = end->timeline->count;
+    const size_t events = (count < kept ? count : kept) + (size_t)4;
+    const size_t most = events * BS_TIMELINE_TEXT_MAX + HS_ITEM_HEAD + end->tube.topic_length + PROPERTIES_BESIDES +
+                        (end->without_body ? 0 : end->body_size) + ALIGNMENT;
+    return bs_bytes_reserve(&end->history->items, most) ? 0 : -ENOMEM;
+}
+
+/* Appends the message to reserved memory; returns where to copy its body. */
+static char *append_message(const job_end *end)
+{
+    bs_bytes *items = &end->history->items;
+    char *item = items->memory + items->end;
+    char *properties = put_text(item + HS_ITEM_HEAD, end->tube.topic, end->tube.topic_length);
+    char *body = write_properties(properties, end);
+    const uint32_t body_length = end->without_body ? 0 : end->body_size;
+    const size_t length = (size_t)(body - item) + body_length;
+    const size_t padding = -length % ALIGNMENT;
+    memset(item + length, 0, padding);
+    const uint32_t reserves = end->last->reserves;
+    const hs_item head = {
+        .size = (uint32_t)(length + padding),
+        .born_timestamp = end->timeline->created_at / BS_MILLISECOND,
+        .reconsume_times = reserves > (uint32_t)INT32_MAX ? INT32_MAX : reserves ? (int32_t)reserves - 1 : 0,
+        .body_length = body_length,
+        .topic_length = end->tube.topic_length,
+        .properties_length = (uint16_t)(body - properties),
+        .born_ip = {127, 0, 0, 1},
+        .store_ip = {127, 0, 0, 1},
+    };
+    memcpy(item, &head, sizeof head);
+    bs_bytes_extend(items, length + padding);
+    return body;
+}
+
+/* --- the end of a job ------------------------------------------------------------------------------------- */
+
+static int add_full_entry_fault(const job_end *end, int error)
+{
+    const bs_history_file *file = &end->history->files[end->spot.full >> BS_HISTORY_OFFSET_BITS];
+    return bs_history_add_fault(end->history, file->folder, file->number, end->spot.full & BS_HISTORY_OFFSET_MASK,
+                                "the full entry of job %llu cannot be read any more: %s",
+                                (unsigned long long)end->last->id,
+                                error == -ESTALE ? "it is damaged" : strerror(-error));
 }
 
 /* Appends the message. Returns 0 or a negative errno, after which nothing has changed. */
-static int write_message(bs_history *history, bs_follower *follower, end *of)
+static int write_message(job_end *end)
 {
-    const bs_entry *last = &follower->scan.entry;
-    const bool has_full = of->readable == 0;
-    const uint32_t body_size = has_full ? of->full.body_size : last->body_size;
-    bs_message message = {
-        .tube = &of->tube,
-        .key = follower->key,
-        .file = follower->number,
-        .offset = follower->scan.at,
-        .truncated = last->ended == BS_ENDED_TRUNCATED,
-        .last = last,
-        .timeline = of->timeline,
-        .limits = &history->limits,
-        .body_size = body_size > 2 ? body_size - 2 : 0,
-        .without_body = !has_full || body_size - 2 > history->most_body,
-    };
-    int error = has_full ? 0 : add_full_entry_fault(history, of, last->id, of->readable);
+    bs_history *history = end->history;
+    const uint32_t body_size = end->unreadable ? end->last->body_size : end->full.body_size;
+    end->body_size = body_size > 2 ? body_size - 2 : 0;
+    end->without_body = end->unreadable || body_size - 2 > history->most_body;
+    int error = end->unreadable ? add_full_entry_fault(end, end->unreadable) : 0;
     if (!error)
-        error = bs_message_reserve(&history->items, &message);
+        error = reserve_message(end);
     if (!error)
-        error = bs_timeline_add(&of->timeline, &history->limits, last);
+        error = bs_timeline_add(&end->timeline, &history->limits, end->last);
     if (error)
         return error;
-    message.timeline = of->timeline;
     const size_t start = history->items.end;
-    char *body = bs_message_append(&history->items, &message);
-    if (!message.without_body)
-        error = bs_scan_copy_body(of->scan, of->spot.full & BS_HISTORY_OFFSET_MASK, &of->full, message.body_size, body);
+    char *body = append_message(end);
+    if (!end->without_body)
+        error = bs_scan_copy_body(end->scan, end->spot.full & BS_HISTORY_OFFSET_MASK, &end->full, end->body_size, body);
     if (error) {
         history->items.end = start;
-        message.without_body = true;
-        (void)bs_message_append(&history->items, &message);
-        (void)add_full_entry_fault(history, of, last->id, error);
+        end->without_body = true;
+        (void)append_message(end);
+        (void)add_full_entry_fault(end, error);
     }
-    history->facts.left_out += message.without_body;
+    history->facts.left_out += end->without_body;
     history->facts.finished++;
     history->item_count++;
     return 0;
@@ -118,34 +213,35 @@ static int write_message(bs_history *history, bs_follower *follower, end *of)
 
 int bs_history_end_job(bs_history *history, bs_follower *follower, const bs_spot *spot)
 {
-    const uint64_t id = follower->scan.entry.id;
-    end of = {.spot = *spot, .timeline = bs_timeline_of(spot)};
-    of.readable = bs_history_find_full(history, id, spot, &of.full, &of.scan);
-    if (of.readable != 0 && of.readable != -ENOENT && of.readable != -ESTALE &&
-        bs_follower_retries(follower, follower->scan.at, of.readable))
-        return of.readable;
-    if (of.readable == 0)
-        of.tube = (bs_name){.name = (char *)of.full.name, .length = of.full.name_length};
-    if (!of.tube.name && spot->tube >= history->names.count) {
+    const bs_entry *last = &follower->scan.entry;
+    job_end end = {
+        .history = history, .follower = follower, .last = last, .spot = *spot, .timeline = bs_timeline_of(spot)};
+    end.unreadable = bs_history_find_full(history, last->id, spot, &end.full, &end.scan);
+    if (end.unreadable && end.unreadable != -ENOENT && end.unreadable != -ESTALE &&
+        bs_follower_retries(follower, follower->scan.at, end.unreadable))
+        return end.unreadable;
+    if (!end.unreadable)
+        end.tube = (bs_name){.name = (char *)end.full.name, .length = end.full.name_length};
+    if (!end.tube.name && spot->tube >= history->names.count) {
         history->facts.orphans++;
-        bs_history_forget(history, id, spot);
+        bs_history_forget(history, last->id, spot);
         return 0;
     }
-    of.tube = *with_topic(history, spot->tube, &of.tube);
-    if (!of.tube.topic)
+    end.tube = *with_topic(history, spot->tube, &end.tube);
+    if (!end.tube.topic)
         return BS_HISTORY_TOPIC;
-    const bool has_timeline = of.timeline != NULL;
+    const bool has_timeline = end.timeline != NULL;
     if (!has_timeline)
-        of.timeline =
-            bs_history_timeline_of_put(spot, of.readable == 0 ? &of.full : NULL, &follower->scan.entry);
-    if (!of.timeline)
+        end.timeline = bs_history_timeline_of_put(spot, end.unreadable ? NULL : &end.full, last);
+    if (!end.timeline)
         return -ENOMEM;
-    int error = write_message(history, follower, &of);
+    int error = write_message(&end);
     if (!has_timeline)
-        free(of.timeline);
-    of.spot.last_short = has_timeline ? (uintptr_t)of.timeline : 0;
+        free(end.timeline);
+    end.spot.last_short = has_timeline ? (uintptr_t)end.timeline : 0;
     if (error)
-        return of.spot.last_short == spot->last_short ? error : bs_index_put(&history->index, id, &of.spot) | error;
-    bs_history_forget(history, id, &of.spot);
+        return end.spot.last_short == spot->last_short ? error
+                                                       : bs_index_put(&history->index, last->id, &end.spot) | error;
+    bs_history_forget(history, last->id, &end.spot);
     return 0;
 }

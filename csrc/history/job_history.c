@@ -35,11 +35,6 @@ const bs_history_fault *bs_history_next_fault(bs_history *history)
 
 /* --- full entries ----------------------------------------------------------------------------------------- */
 
-static uint64_t pack_position(uint32_t file, uint64_t offset)
-{
-    return (uint64_t)file << BS_HISTORY_OFFSET_BITS | offset;
-}
-
 /* Returns whether this is still the entry that was read before. */
 static bool is_same_entry(const bs_entry *entry, uint64_t id, uint32_t number)
 {
@@ -130,12 +125,6 @@ int bs_history_restore_job(bs_history *history, uint64_t id, bs_timeline *timeli
 {
     bs_spot spot = {.full = BS_HISTORY_NO_POSITION, .last_short = (uintptr_t)timeline, .tube = BS_INDEX_MANY};
     return bs_index_put(&history->index, id, &spot);
-}
-
-/* Returns whether a job's second entry makes the full entry unnecessary, except for its body. */
-static bool implies_put(const bs_spot *spot, const bs_entry *entry)
-{
-    return spot->body_size == BS_READY && entry->releases == 0 && entry->buries == 0; /* these set a priority */
 }
 
 bs_timeline *bs_history_timeline_of_put(const bs_spot *spot, const bs_entry *full, const bs_entry *entry)
@@ -244,7 +233,7 @@ static int apply_full(bs_history *history, bs_follower *follower)
     if (tube < 0)
         return (int)tube;
     bs_spot old;
-    const uint64_t position = pack_position(follower->file, follower->scan.at);
+    const uint64_t position = (uint64_t)follower->file << BS_HISTORY_OFFSET_BITS | follower->scan.at;
     bs_spot spot = {.full = position, .tube = (uint32_t)tube, .body_size = entry.state};
     const bool known = bs_index_get(&history->index, entry.id, &old);
     int error = known ? move_job(history, follower, &entry, &old, &spot) : begin_job(history, &entry, &spot);
@@ -266,7 +255,9 @@ static int apply_short(bs_history *history, bs_follower *follower, bool is_check
     int again = 0;
     bs_timeline *timeline = bs_timeline_of(&spot);
     const bool new = !timeline;
-    const bool has_full = new && !implies_put(&spot, entry) && find_old(history, follower, &spot, &full, &again);
+    /* Without a release or bury, which set a priority, the second entry implies the put. */
+    const bool implies_put = spot.body_size == BS_READY && entry->releases == 0 && entry->buries == 0;
+    const bool has_full = new && !implies_put && find_old(history, follower, &spot, &full, &again);
     if (again)
         return again;
     if (new && !(timeline = bs_history_timeline_of_put(&spot, has_full ? &full : NULL, entry)))
@@ -309,7 +300,7 @@ int bs_history_apply(bs_history *history, bs_follower *follower)
     const bool is_checkpointed = bs_log_before(position, follower->checkpointed);
     if (entry->state == BS_INVALID)
         return apply_end(history, follower, is_checkpointed,
-                        follower->any_archived && !bs_log_before(follower->archived, position));
+                         !bs_log_before(follower->archived, position));
     if (entry->name_length > 0)
         return apply_full(history, follower);
     return apply_short(history, follower, is_checkpointed);

@@ -1,8 +1,8 @@
 /* The open jobs of some binlog folders, until each ends and becomes a message of the history.
  *
- * The interface is in api/history.h. job_history.c applies entries to jobs, job_end.c ends jobs, file_follower.c reads
- * a folder's files, full_entries.h looks up full entries, message.h encodes messages, and checkpoint.c saves state for
- * a restart. Nothing here reads a clock or writes a file.
+ * The interface is in api/history.h. job_history.c applies entries to jobs, job_end.c turns ended jobs into messages,
+ * file_follower.c reads a folder's files, full_entries.h looks up full entries, and checkpoint.c saves state for a
+ * restart. Nothing here reads a clock or writes a file.
  *
  * The jobs are in entry_index.h: `full` is the position of the full entry, `tube` the number of the tube's name,
  * `last_short` the address of the bs_timeline, or 0 for a job that was only put. For such a job `body_size` is the
@@ -58,8 +58,7 @@ typedef struct {
     uint64_t failed_at;
     uint64_t hopeless; /* length with which the rest of the file was invalid */
     bs_log_position checkpointed;
-    bs_log_position archived;
-    bool any_archived;
+    bs_log_position archived; /* file 0: none */
     bs_scan scan;
 } bs_follower;
 
@@ -80,7 +79,6 @@ struct bs_history {
     bs_history_file *files;
     uint32_t file_count;
     size_t file_capacity;
-    uint32_t file_free; /* none with a lower index is free */
     bs_full_entries fulls;
     bs_names names;
     bs_name other;       /* a tube without a number; its texts are owned */
@@ -143,9 +141,6 @@ int bs_history_end_job(bs_history *history, bs_follower *follower, const bs_spot
 void bs_history_resume_folder(bs_history *history, bs_follower *follower);
 
 /* --- file_follower.c --- */
-
-/* Returns an index in `files` for this file, or -ENOMEM, -EFBIG. */
-int64_t bs_history_file_index(bs_history *history, uint32_t folder, uint32_t number);
 
 /* Releases a file that has no job and is not being read. */
 void bs_history_release_file(bs_history *history, uint32_t index);

@@ -13,6 +13,15 @@ static void counters_of(const bs_entry *entry, uint32_t counters[BS_COUNTERS])
     memcpy(counters, now, sizeof now);
 }
 
+/* Sets the state after the entry. */
+static void update(bs_timeline *timeline, const bs_entry *entry)
+{
+    counters_of(entry, timeline->counters);
+    timeline->state = entry->state;
+    timeline->deadline = entry->state == BS_DELAYED ? entry->at : 0;
+    timeline->crc = entry->crc;
+}
+
 bs_timeline *bs_timeline_new(const bs_entry *entry, const bs_entry *put)
 {
     bs_timeline *timeline = malloc(sizeof *timeline + FIRST_EVENTS * sizeof(bs_timeline_event));
@@ -22,16 +31,8 @@ bs_timeline *bs_timeline_new(const bs_entry *entry, const bs_entry *put)
                       .capacity = FIRST_EVENTS,
                       .put_pri = put->pri,
                       .put_delay = bs_seconds(put->delay)};
-    bs_timeline_update(timeline, entry);
+    update(timeline, entry);
     return timeline;
-}
-
-void bs_timeline_update(bs_timeline *timeline, const bs_entry *entry)
-{
-    counters_of(entry, timeline->counters);
-    timeline->state = entry->state;
-    timeline->deadline = entry->state == BS_DELAYED ? entry->at : 0;
-    timeline->crc = entry->crc;
 }
 
 bool bs_timeline_counters_grew(const bs_timeline *timeline, const bs_entry *entry)
@@ -105,7 +106,7 @@ int bs_timeline_add(bs_timeline **timeline, const bs_timeline_limits *limits, co
         push(of, limits, (bs_timeline_event){.at = first, .kind = BS_TIMELINE_RESERVE});
     push(of, limits,
          (bs_timeline_event){.at = at, .pri = entry->pri, .delay = bs_seconds(entry->delay), .kind = (uint8_t)kind});
-    bs_timeline_update(of, entry);
+    update(of, entry);
     return 0;
 }
 
@@ -117,7 +118,7 @@ int bs_timeline_add_copy(bs_timeline **timeline, const bs_timeline_limits *limit
             return error;
         push(*timeline, limits, (bs_timeline_event){.at = (*timeline)->deadline, .kind = BS_TIMELINE_DUE});
     }
-    bs_timeline_update(*timeline, entry);
+    update(*timeline, entry);
     return 0;
 }
 

@@ -62,9 +62,6 @@ typedef struct {
  * memory. */
 bs_timeline *bs_timeline_new(const bs_entry *entry, const bs_entry *put);
 
-/* Sets the state after the entry. */
-void bs_timeline_update(bs_timeline *timeline, const bs_entry *entry);
-
 /* Returns whether one of the entry's counters is higher. */
 bool bs_timeline_counters_grew(const bs_timeline *timeline, const bs_entry *entry);
 
@@ -97,7 +94,7 @@ static inline uint32_t bs_seconds(int64_t nanoseconds)
     return (uint32_t)((nanoseconds + BS_SECOND - 1) / BS_SECOND);
 }
 
-/* Like bs_timeline_update for a copied entry, which implies only the end of a delay. Returns 0 or -ENOMEM. */
+/* Sets the state after a copied entry, which implies only the end of a delay. Returns 0 or -ENOMEM. */
 int bs_timeline_add_copy(bs_timeline **timeline, const bs_timeline_limits *limits, const bs_entry *entry);
 
 /* Makes space for `count` events. Returns 0 or -ENOMEM. */

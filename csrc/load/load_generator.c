@@ -21,24 +21,21 @@ enum { INPUT_BYTES = 256 * 1024, EVENTS_MAX = 256, PUT_HEADER_MAX = 64, JOB_TTR 
 static const char RESERVE[] = "reserve\r\n";
 static const char RESERVE_NOW[] = "reserve-with-timeout 0\r\n";
 
-typedef struct client client;
-
-struct client {
+typedef struct client {
     int fd;
     int role;
     int kind;              /* of the commands in flight */
-    uint32_t commands;     /* of this batch */
-    uint32_t pending;      /* replies of it that have not arrived */
+    uint32_t pending;      /* replies of this batch that have not arrived */
     uint64_t rounds;
     bool finished;
     bool timed_out;        /* a reserve of this batch found nothing */
     uint64_t sent_ns;
     uint64_t due_ns;       /* with a rate: of the next puts */
-    client *next_resting;
+    struct client *next_resting;
     const char *out;
     size_t out_left;
     bs_replies replies;
-};
+} client;
 
 struct bs_load {
     bs_load_plan plan;
@@ -49,7 +46,8 @@ struct bs_load {
     uint32_t capacity;
     char *puts;
     size_t puts_bytes;
-    char *reserves[2];     /* with and without waiting */
+    char *reserves;        /* that wait for jobs */
+    char *reserves_now;    /* that do not */
     char *input;           /* BS_REPLY_LINE_MAX bytes for the start of a line, then INPUT_BYTES */
     client *first_resting; /* with a rate: by due time */
     client *last_resting;
@@ -111,10 +109,10 @@ static bool build(bs_load *load)
 {
     const size_t depth = load->plan.depth;
     load->puts = malloc(depth * (PUT_HEADER_MAX + (size_t)load->plan.body + 2));
-    load->reserves[0] = repeated(RESERVE, depth);
-    load->reserves[1] = repeated(RESERVE_NOW, depth);
+    load->reserves = repeated(RESERVE, depth);
+    load->reserves_now = repeated(RESERVE_NOW, depth);
     load->input = malloc(BS_REPLY_LINE_MAX + INPUT_BYTES);
-    if (!load->puts || !load->reserves[0] || !load->reserves[1] || !load->input)
+    if (!load->puts || !load->reserves || !load->reserves_now || !load->input)
         return false;
     for (size_t i = 0; i < depth; i++)
         load->puts_bytes += write_put(load, load->puts + load->puts_bytes);
@@ -149,8 +147,8 @@ void bs_load_free(bs_load *load)
     }
     free(load->clients);
     free(load->puts);
-    free(load->reserves[0]);
-    free(load->reserves[1]);
+    free(load->reserves);
+    free(load->reserves_now);
     free(load->input);
     if (load->epoll_fd >= 0)
         (void)close(load->epoll_fd);
@@ -202,23 +200,22 @@ static int begin(bs_load *load, client *c, int kind, uint64_t now)
 {
     c->kind = kind;
     c->sent_ns = now;
-    c->commands = load->plan.depth;
+    c->pending = load->plan.depth;
     if (kind == BS_LOAD_PUT) {
         c->out = load->puts;
         c->out_left = load->puts_bytes;
     } else if (kind == BS_LOAD_RESERVE) {
-        const bool now_or_never = c->role == BS_LOAD_DRAIN;
+        const bool waits = c->role != BS_LOAD_DRAIN;
         c->timed_out = false;
         c->replies.delete_bytes = 0;
         c->replies.deletes_count = 0;
-        c->out = load->reserves[now_or_never];
-        c->out_left = (now_or_never ? sizeof RESERVE_NOW - 1 : sizeof RESERVE - 1) * c->commands;
+        c->out = waits ? load->reserves : load->reserves_now;
+        c->out_left = (waits ? sizeof RESERVE - 1 : sizeof RESERVE_NOW - 1) * c->pending;
     } else {
         c->out = c->replies.deletes;
         c->out_left = c->replies.delete_bytes;
-        c->commands = c->replies.deletes_count;
+        c->pending = c->replies.deletes_count;
     }
-    c->pending = c->commands;
     return flush(load, c);
 }
 
@@ -299,7 +296,7 @@ void bs_load_start(bs_load *load, int64_t warmup_ns, int64_t measured_ns, uint64
         c->finished = false;
         c->rounds = 0;
         c->kind = BS_LOAD_DELETE; /* as after a round: the first run begins the next one */
-        c->commands = c->pending = 0;
+        c->pending = 0;
         /* Spread over the interval, so that they do not start together. */
         c->due_ns = now + (uint64_t)load->plan.interval_ns * i / load->count;
         load->working += c->role != BS_LOAD_CONSUMER;

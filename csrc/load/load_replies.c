@@ -29,12 +29,6 @@ static ptrdiff_t match_number(const char *p, size_t n, size_t from, const char *
     return end <= 0 ? end : (ptrdiff_t)i + end;
 }
 
-static ptrdiff_t read_inserted(const char *p, size_t n)
-{
-    const ptrdiff_t word = MATCH(p, n, "INSERTED ");
-    return word <= 0 ? word : match_number(p, n, (size_t)word, "\r\n", 2);
-}
-
 static ptrdiff_t read_reserved(bs_replies *replies, uint64_t expected, const char *p, size_t n)
 {
     const ptrdiff_t word = MATCH(p, n, "RESERVED ");
@@ -64,16 +58,12 @@ static ptrdiff_t read_reserved(bs_replies *replies, uint64_t expected, const cha
 
 ptrdiff_t bs_reply_read(bs_replies *replies, int kind, uint64_t body, const char *bytes, size_t n)
 {
-    switch (kind) {
-    case BS_LOAD_PUT:
-        return read_inserted(bytes, n);
-    case BS_LOAD_RESERVE:
+    if (kind == BS_LOAD_RESERVE)
         return read_reserved(replies, body, bytes, n);
-    case BS_LOAD_DELETE:
+    if (kind == BS_LOAD_DELETE)
         return MATCH(bytes, n, "DELETED\r\n");
-    default:
-        return -1;
-    }
+    const ptrdiff_t word = MATCH(bytes, n, "INSERTED ");
+    return word <= 0 ? word : match_number(bytes, n, (size_t)word, "\r\n", 2);
 }
 
 ptrdiff_t bs_reply_timed_out(const char *bytes, size_t n)

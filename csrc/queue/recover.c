@@ -63,13 +63,6 @@ static void set_job(start *s, bs_job *job, const bs_entry *entry)
     job->at = bs_entry_at(entry, &s->log_time);
 }
 
-static void append_job(start *s, bs_job *job)
-{
-    s->jobs = bs_must_fit(s->jobs, s->job_count, &s->job_capacity, sizeof(bs_job *));
-    job->place = s->job_count;
-    s->jobs[s->job_count++] = job;
-}
-
 static void leave_file(start *s, const bs_job *job)
 {
     bs_binlog_file *file = bs_binlog_find_file(s->binlog, job->file);
@@ -103,7 +96,9 @@ static int new_job(start *s, const bs_entry *entry, bs_job **made)
     job->tube = tube;
     tube->jobs++;
     s->queue->counters->job_bytes += bs_job_bytes(job->body_size);
-    append_job(s, job);
+    s->jobs = bs_must_fit(s->jobs, s->job_count, &s->job_capacity, sizeof(bs_job *));
+    job->place = s->job_count;
+    s->jobs[s->job_count++] = job;
     s->binlog->owed++;
     s->binlog->alive += (int64_t)bs_entry_full_size(job);
     *made = job;

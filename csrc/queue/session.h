@@ -16,7 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/heap.h"
-#include "binlog/hold.h"
+#include "binlog/binlog.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"
 

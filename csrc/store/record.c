@@ -2,7 +2,21 @@
 
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "store/order.h"
+
+static bs_crc_table crc_table;
+
+/* When the library is loaded, before any thread runs. */
+__attribute__((constructor)) static void prepare(void)
+{
+    bs_crc_fill(crc_table, 0xEDB88320U);
+}
+
+uint32_t hs_crc32(uint32_t crc, const char *data, size_t length)
+{
+    return ~bs_crc_update(crc_table, ~crc, data, length);
+}
 
 static const char CRC_NAME[] = "__CRC32#\001";
 

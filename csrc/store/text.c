@@ -48,11 +48,6 @@ bool hs_next_key(hs_slice *rest, hs_slice *key)
     return false;
 }
 
-static bool continues(const char *at, const char *end)
-{
-    return at < end && ((uint8_t)*at & 0xC0) == 0x80;
-}
-
 int32_t hs_text_next(const char **at, const char *end)
 {
     const char *start = *at;
@@ -65,7 +60,7 @@ int32_t hs_text_next(const char **at, const char *end)
         return -1;
     int32_t code = lead & (0x3F >> more);
     for (int place = 1; place <= more; place++) {
-        if (!continues(start + place, end))
+        if (start + place >= end || ((uint8_t)start[place] & 0xC0) != 0x80)
             return -1;
         code = (code << 6) | ((uint8_t)start[place] & 0x3F);
     }
