@@ -166,18 +166,12 @@ class Core:
         """End the input of a session. Raises SessionEndedError."""
         self._check_session(lib.bs_core_finish(self._core, session, c_now(now)))
 
-    def output(self, session: int, limit: int | None = None) -> bytes:
-        """Return output that may leave, at most `limit` bytes. Raises SessionEndedError."""
+    def output(self, session: int) -> bytes:
+        """Return the output that may leave. Raises SessionEndedError."""
         parts = []
-        left = limit if limit is not None else -1
-        while left != 0:
-            capacity = OUTPUT_BYTES if left < 0 else min(left, OUTPUT_BYTES)
-            size = lib.bs_core_output(self._core, session, self._buffer, capacity)
+        while size := lib.bs_core_output(self._core, session, self._buffer, OUTPUT_BYTES):
             self._check_session(size)
-            if size == 0:
-                break
             parts.append(bytes(ffi.buffer(self._buffer, size)))
-            left -= size if left > 0 else 0
         return b"".join(parts)
 
     def end(self, session: int, now: Now | None = None) -> None:

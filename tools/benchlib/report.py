@@ -44,7 +44,6 @@ def rows_of(scenario: Scenario, ours: Sequence[Figures], reference: Sequence[Fig
         pairs = zip(mine, theirs, strict=False)
         ratio = median([a / b for a, b in pairs if b != 0])
         middle = median(mine)
-        target = figure.target
         rows.append(
             Row(
                 scenario=scenario.name,
@@ -53,13 +52,24 @@ def rows_of(scenario: Scenario, ours: Sequence[Figures], reference: Sequence[Fig
                 ours=middle,
                 reference=median(theirs),
                 ratio=ratio,
-                target=str(target) if target else "",
-                met=target.met(middle, ratio) if target else None,
+                target=figure.target,
+                met=is_met(figure.target, middle, ratio),
                 ours_samples=mine,
                 reference_samples=theirs,
             )
         )
     return rows
+
+
+def is_met(target: str, ours: float | None, ratio: float | None) -> bool | None:
+    """Evaluate a target; None without a target, or without the number that it bounds."""
+    if not target:
+        return None
+    name, sign, bound = target.split()
+    value = ratio if name == "ratio" else ours
+    if value is None:
+        return None
+    return value >= float(bound) if sign == ">=" else value <= float(bound)
 
 
 def number(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,6 @@ class Settings:
     """Divisor of pauses; 0 means none."""
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "jobs": self.jobs,
-            "bytes": self.size,
-            "seed": self.seed,
-            "tubes": self.tubes,
-            "profile": self.profile.name,
-            "producers": self.producers,
-            "consumers": self.consumers,
-            "truncate": self.truncate,
-            "max_job_size": self.max_job_size,
-            "speed": self.speed,
-        }
+        fields = asdict(self)
+        fields |= {"bytes": fields.pop("size"), "profile": self.profile.name}
+        return fields

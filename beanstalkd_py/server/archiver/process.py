@@ -185,14 +185,14 @@ class Archiver:
         all_recovered = not self._has_caught_up and self._archive.all_recovered()
         try:
             more = self._archive.step()
-            self._note_refusal("")
+            self._log_refusal("")
         except errors.StoreFullError as error:
-            self._note_refusal(str(error))
+            self._log_refusal(str(error))
             return FULL_PAUSE_S
         self._log_faults()
         pause_s = self._throttle.pause_s()
         if self._archive.trouble:
-            self._note_read_error(self._archive.trouble)
+            self._log_read_error(self._archive.trouble)
             return READ_ERROR_PAUSE_S
         if not more:
             if all_recovered:
@@ -201,14 +201,14 @@ class Archiver:
             return IDLE_S
         return 0.0 if self._stopping or self._behind > URGENT * self._backlog else pause_s
 
-    def _note_refusal(self, refused: str) -> None:
+    def _log_refusal(self, refused: str) -> None:
         if refused and not self._refused:
             LOGGER.warning(STORE_FULL_TEXT, refused)
         elif self._refused and not refused:
             LOGGER.info("the history has space again")
         self._refused = refused
 
-    def _note_read_error(self, text: str) -> None:
+    def _log_read_error(self, text: str) -> None:
         if text != self._read_error:
             LOGGER.error("cannot read a binlog, retrying: %s", text)
         self._read_error = text
@@ -217,7 +217,7 @@ class Archiver:
         try:
             self._archive.release_files(thorough)
         except errors.StoreFullError as error:
-            self._note_refusal(str(error))
+            self._log_refusal(str(error))
 
     def _log_faults(self) -> None:
         for text in self._archive.faults():
