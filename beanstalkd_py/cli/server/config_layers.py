@@ -72,26 +72,22 @@ class LayeredCommand(click.Command):
         """Return the settings of the file, then of the environment. Raises ConfigError."""
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
         path = given.get(CONFIG) or os.environ.get(f"{PREFIX}{CONFIG.upper()}")
-        found: list[Setting] = []
+        of_file: list[Setting] = []
         if isinstance(path, str) and path:
             from pathlib import Path
 
-            found = from_file(self, ctx, Path(path))
-        found += from_environment(self, ctx, os.environ)
-        return [one for n, one in enumerate(found) if not self._is_overruled(one, found[n:], given)]
-
-    def _is_overruled(
-        self, setting: Setting, later: list[Setting], given: Mapping[str, object]
-    ) -> bool:
-        """Return whether a later layer replaces a setting that click would combine with it.
-
-        `later` begins with the setting itself.
-        """
-        option = settings_of(self)[setting.name]
-        again = sum(one.name == setting.name for one in later) > 1
-        if option.is_flag and not option.count:
-            return again
-        return (option.count or option.multiple) and (again or bool(given.get(option.name or "")))
+            of_file = from_file(self, ctx, Path(path))
+        of_environment = from_environment(self, ctx, os.environ)
+        replaced = {one.name for one in of_environment}
+        found = [one for one in of_file if one.name not in replaced] + of_environment
+        # click would add the values of the command line to those of repeatable options.
+        options = settings_of(self)
+        repeated = {
+            name
+            for name, option in options.items()
+            if (option.count or option.multiple) and given.get(option.name or "")
+        }
+        return [one for one in found if one.name not in repeated]
 
 
 def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Setting]:
