@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from beanstalkd_py.cli.argument_types import INT64_MAX, Number
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -22,6 +24,13 @@ def option(names: str, text: str = "", kind: Any = None, **settings: Any) -> Dec
     default = settings.get("default")
     settings.setdefault("show_default", bool(default) and default is not True)
     return click.option(*names.split(), type=kind, help=text or None, **settings)
+
+
+def count_option(
+    names: str, text: str, what: str, minimum: int = 0, maximum: int = INT64_MAX, **settings: Any
+) -> Decorator:
+    """Return an option whose value is a number of `what`, such as jobs or bytes."""
+    return option(names, text, Number(f"a number of {what}", minimum, maximum), **settings)
 
 
 def in_order(*options: Decorator) -> Decorator:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_types import Bytes, Number
+from beanstalkd_py.cli.argument_types import Bytes
 from beanstalkd_py.cli.history.message_format import Lines
 from beanstalkd_py.cli.history.search import (
     Filters,
@@ -20,7 +20,7 @@ from beanstalkd_py.cli.history.search import (
     time_range_options,
 )
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions, translate_errors
-from beanstalkd_py.cli.options import option
+from beanstalkd_py.cli.options import count_option, option
 from beanstalkd_py.cli.output import notice
 from beanstalkd_py.plural import counted
 
@@ -49,7 +49,7 @@ PARQUET = "parquet"
     click.Path(),
     metavar="PATH",
 )
-@option("--file-rows", "Maximum rows of a file.", Number("a number of rows", minimum=1))
+@count_option("--file-rows", "Maximum rows of a file.", "rows", minimum=1)
 @option("--file-bytes", "Maximum bytes of messages in a file, before compression.", Bytes(1))
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
 @click.pass_obj

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.history import export, maintenance, replay, search
 from beanstalkd_py.cli.history.store_options import StoreOptions
-from beanstalkd_py.cli.options import folder_option, option
+from beanstalkd_py.cli.options import count_option, folder_option
 
 _INT32_MAX = 2**31 - 1
 
@@ -24,15 +23,11 @@ _INT32_MAX = 2**31 - 1
     envvar="BEANSTALKD_HISTORY",
     show_envvar=True,
 )
-@option(
-    "--index-slots",
-    "Slots of an index file, if detection fails.",
-    Number("a number of slots", minimum=1, maximum=_INT32_MAX),
+@count_option(
+    "--index-slots", "Slots of an index file, if detection fails.", "slots", 1, _INT32_MAX
 )
-@option(
-    "--index-entries",
-    "Entries of an index file, if detection fails.",
-    Number("a number of entries", minimum=2, maximum=_INT32_MAX),
+@count_option(
+    "--index-entries", "Entries of an index file, if detection fails.", "entries", 2, _INT32_MAX
 )
 @click.pass_context
 def history(

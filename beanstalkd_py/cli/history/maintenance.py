@@ -60,10 +60,10 @@ def verify(options: StoreOptions, as_json: bool) -> int:
 def _recorded_end(options: StoreOptions) -> tuple[int, Fault | None]:
     """Return the durable end of the log in the file `archived`, and a fault of that file."""
     from beanstalkd_py.archiver.archived_position import ARCHIVED, ArchivedPositions
-    from beanstalkd_py.history.files.layout import check_is_store, refusing_links
+    from beanstalkd_py.history.files.layout import check_is_store, refusing_foreign_links
     from beanstalkd_py.history.verify import Fault
 
-    with translate_errors(options.folder), refusing_links(options.folder):
+    with translate_errors(options.folder), refusing_foreign_links(options.folder):
         check_is_store(options.folder)
         try:
             return ArchivedPositions.load(options.folder).log_end, None

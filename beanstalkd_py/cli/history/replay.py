@@ -18,7 +18,7 @@ from beanstalkd_py.cli.argument_types import (
 from beanstalkd_py.cli.connection_options import TubeType, server_options
 from beanstalkd_py.cli.history.replay_request import ReplayRequest, resolve
 from beanstalkd_py.cli.history.replay_run import run_replay, show_preview
-from beanstalkd_py.cli.history.search import filter_option, parse_filters
+from beanstalkd_py.cli.history.search import Filters, filter_option
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions
 from beanstalkd_py.cli.options import Decorator, option
 
@@ -100,7 +100,7 @@ def replay(
 
     if keep_delay and delay is not None:
         raise errors.ToolUsageError("--delay and --keep-delay exclude each other")
-    parse_filters(given["filters"])  # report an invalid filter before opening the store
+    Filters(given["filters"])  # report an invalid filter before opening the store
     overrides = JobOverrides(pri, delay, ttr, keep_delay)
     with options.reading() as store:
         request = ReplayRequest(options=options, store=store, overrides=overrides, **given)

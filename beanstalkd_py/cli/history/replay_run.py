@@ -75,19 +75,19 @@ def _begin(request: ReplayRequest, file: StateFile, replay: Replay) -> Replay:
     begun = replace(replay, total=request.count(replay, 0))
     log = request.store.log
     oldest = log.store_timestamp(log.begin) if log.begin else None
-    if oldest is not None and 0 < begun.begin < oldest:
+    if oldest is not None and 0 < replay.begin < oldest:
         notice(f"the store starts at {time_text(oldest)}; older jobs have expired")
     file.begin(begun)
     return begun
 
 
-def _continue(request: ReplayRequest, begun: Replay, state: ReplayState) -> None:
-    notice(f"continuing the replay of {_time(begun.begun_at)}; {counted(state.put)} put so far")
+def _continue(request: ReplayRequest, replay: Replay, state: ReplayState) -> None:
+    notice(f"continuing the replay of {_time(replay.begun_at)}; {counted(state.put)} put so far")
     log_begin = request.store.log.begin
-    if log_begin <= max(begun.log_begin, state.offset):
+    if log_begin <= max(replay.log_begin, state.offset):
         return
     # Count messages that have expired from the store since.
-    gone = max(begun.total - state.looked_at - request.count(begun, state.offset), 0)
+    gone = max(replay.total - state.looked_at - request.count(replay, state.offset), 0)
     state.expired += gone
     state.looked_at += gone
     state.offset = log_begin
@@ -97,7 +97,7 @@ def _run(
     request: ReplayRequest,
     connection: Connection,
     file: StateFile,
-    begun: Replay,
+    replay: Replay,
     state: ReplayState,
 ) -> int:
     from beanstalkd_py.replay.put import Replayer
@@ -108,19 +108,20 @@ def _run(
     def read() -> Iterator[RangeItem]:
         # Read errors must not be reported as errors of the connection.
         with translate_errors(request.options.folder):
-            yield from request.messages(begun, state.offset, request.options.report_fault)
+            yield from request.messages(replay, state.offset, request.options.report_fault)
 
     def advance(state: ReplayState) -> None:
-        detail = f"{counted(state.put)} put, {state.looked_at} of {begun.total} messages read"
-        progress.update(state.looked_at, begun.total, detail)
+        detail = f"{counted(state.put)} put, {state.looked_at} of {replay.total} messages read"
+        progress.update(state.looked_at, replay.total, detail)
 
+    label = f"{request.tube} into {replay.into}"
     with (
         pending_interrupts((signal.SIGINT, signal.SIGTERM)) as stopped,
-        Progress(f"{request.tube} into {begun.into}", PROGRESS_INTERVAL_S, begun.total) as progress,
+        Progress(label, PROGRESS_INTERVAL_S, replay.total) as progress,
     ):
         replayer = Replayer(
             connection,
-            begun.into,
+            replay.into,
             matches,
             request.overrides,
             request.rate,
@@ -138,13 +139,13 @@ def _run(
         matches.warn()
         if not state.put and not state.missing:
             file.remove()
-            times = f"stored {range_text(begun)}"
+            times = f"stored {range_text(replay)}"
             raise errors.ToolUsageError(f"no job of tube {request.tube} {times} matches --filter")
         state.finished_at = round(time.time(), 3)
         file.save(state)
     file.sync()
     seconds = time.monotonic() - started_mono
-    _report(request, begun, state, file.path, state.put - put_before, seconds)
+    _report(request, replay, state, file.path, state.put - put_before, seconds)
     if not is_complete:
         raise KeyboardInterrupt
     return _status(request, state)
@@ -173,19 +174,19 @@ def _time(seconds: float) -> str:
     return time_text(int(seconds * 1000)) or "-"
 
 
-def report_finished(request: ReplayRequest, begun: Replay, state: ReplayState, path: Path) -> int:
+def report_finished(request: ReplayRequest, replay: Replay, state: ReplayState, path: Path) -> int:
     if request.as_json:
-        _report(request, begun, state, path, 0, 0.0)
+        _report(request, replay, state, path, 0, 0.0)
     else:
         write_line(
-            f"already finished at {_time(state.finished_at)}: {_summary(request, begun, state)};"
+            f"already finished at {_time(state.finished_at)}: {_summary(request, replay, state)};"
             " use --restart to put the jobs again"
         )
     return _status(request, state)
 
 
-def _summary(request: ReplayRequest, begun: Replay, state: ReplayState) -> str:
-    text = f"put {counted(state.put)} of {request.tube} into {begun.into}"
+def _summary(request: ReplayRequest, replay: Replay, state: ReplayState) -> str:
+    text = f"put {counted(state.put)} of {request.tube} into {replay.into}"
     counts = ((reason, getattr(state, name)) for name, reason in _MISSING.items())
     missing = ", ".join(f"{reason}: {count}" for reason, count in counts if count)
     return f"{text}; not put, {missing}" if missing else text
@@ -193,21 +194,21 @@ def _summary(request: ReplayRequest, begun: Replay, state: ReplayState) -> str:
 
 def _report(
     request: ReplayRequest,
-    begun: Replay,
+    replay: Replay,
     state: ReplayState,
     path: Path,
     put_now: int,
     seconds: float,
 ) -> None:
     if not request.as_json:
-        write_line(_summary(request, begun, state))
+        write_line(_summary(request, replay, state))
         return
     write_json(
         {
             "tube": request.tube,
-            "into": begun.into,
-            "from": time_text(begun.begin) if begun.begin else None,
-            "to": time_text(begun.end + 1),
+            "into": replay.into,
+            "from": time_text(replay.begin) if replay.begin else None,
+            "to": time_text(replay.end + 1),
             "put": state.put,
             "put_now": put_now,
             "bytes": state.put_bytes,

@@ -13,12 +13,11 @@ from beanstalkd_py.cli import output
 from beanstalkd_py.cli.argument_types import INT64_MAX, Number, TimeType
 from beanstalkd_py.cli.history import message_format
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions, topic_of
-from beanstalkd_py.cli.options import AS_JSON, in_order, option
+from beanstalkd_py.cli.options import AS_JSON, count_option, in_order, option
 from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.message import Stored
-    from beanstalkd_py.history.queries.conditions import MessageFilter
     from beanstalkd_py.history.reader import StoreReader
 
 _NS_PER_MS = 10**6
@@ -64,23 +63,17 @@ def filter_option(command: Callable[..., Any]) -> Any:
     )(command)
 
 
-def parse_filters(filters: Sequence[str]) -> MessageFilter:
-    """Parse the conditions of --filter. Raises ToolUsageError."""
-    from beanstalkd_py.history.queries.conditions import all_conditions
-
-    try:
-        return all_conditions(filters)
-    except ValueError as error:
-        raise errors.ToolUsageError(f"option --filter: {error}") from error
-
-
 class Filters:
     """The conditions of --filter; records properties that no message has."""
 
     def __init__(self, filters: Sequence[str]) -> None:
-        from beanstalkd_py.history.queries.conditions import properties_of
+        """Raises ToolUsageError for an invalid condition."""
+        from beanstalkd_py.history.queries.conditions import all_conditions, properties_of
 
-        self._filter = parse_filters(filters)
+        try:
+            self._filter = all_conditions(filters)
+        except ValueError as error:
+            raise errors.ToolUsageError(f"option --filter: {error}") from error
         self._unknown = properties_of(filters)
         self._used = False
 
@@ -160,7 +153,7 @@ def _topic(store: StoreReader, topic: str, queue_ids: list[int]) -> dict[str, An
     Number("a queue offset"),
     default=0,
 )
-@option("--limit", "Print only the first N messages.", Number("a number of messages", minimum=1))
+@count_option("--limit", "Print only the first N messages.", "messages", minimum=1)
 @filter_option
 @AS_JSON
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
@@ -282,7 +275,7 @@ def get(options: StoreOptions, only_body: bool, as_json: bool, job_id: str) -> i
 
 @click.command()
 @time_range_options
-@option("--limit", kind=Number("a number of messages", minimum=1), default=64)
+@count_option("--limit", "", "messages", minimum=1, default=64)
 @AS_JSON
 @click.argument("tube", metavar="TUBE", type=StoredTube())
 @click.argument("key", metavar="KEY")
@@ -328,7 +321,7 @@ def query(
 
 @click.command()
 @option("-f --follow", "Wait for new messages until Ctrl-C.", is_flag=True)
-@option("-n --lines count", kind=Number("a number of messages", maximum=10**6), default=10)
+@count_option("-n --lines count", "", "messages", maximum=10**6, default=10)
 @AS_JSON
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
 @click.pass_obj

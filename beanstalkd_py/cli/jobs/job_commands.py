@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 JOB_JSON = "Print a JSON object: id, tube, state, pri, delay, ttr (seconds), body or body_base64."
 
-_ID = Number("a job id", minimum=1, maximum=2**64 - 1)
+JOB_ID = Number("a job id", minimum=1, maximum=2**64 - 1)
 _NUMBER = {"metavar": "NUMBER", "show_default": True}
 _PRIORITY = Number("a priority", maximum=UINT32_MAX)
 _SECONDS = Number("a number of seconds", maximum=UINT32_MAX)
@@ -118,7 +118,7 @@ def _description(job: Job) -> str:
 @option("--buried state", "The job that was buried first.", flag_value="buried")
 @option("--tube", kind=TubeType(), default="default")
 @server_options(json=JOB_JSON)
-@click.argument("job_id", metavar="[ID]", type=_ID, required=False)
+@click.argument("job_id", metavar="[ID]", type=JOB_ID, required=False)
 def peek(server: Server, as_json: bool, state: str | None, tube: str, job_id: int | None) -> None:
     """Print the body of a job without reserving it.
 
@@ -152,7 +152,7 @@ _RESULTS_JSON = "Print a JSON array with an object for each ID: id, result (firs
 
 @click.command(context_settings=CONTEXT)
 @server_options(json=_RESULTS_JSON)
-@click.argument("ids", metavar="ID...", type=_ID, nargs=-1, required=True)
+@click.argument("ids", metavar="ID...", type=JOB_ID, nargs=-1, required=True)
 def delete(server: Server, as_json: bool, ids: tuple[int, ...]) -> None:
     """Delete jobs by their ids.
 
@@ -167,12 +167,12 @@ def delete(server: Server, as_json: bool, ids: tuple[int, ...]) -> None:
     """
     from beanstalkd_py.admin import jobs
 
-    _run(server, as_json, jobs.delete, ids, "deleted")
+    _run_on_ids(server, as_json, jobs.delete, ids, "deleted")
 
 
 @click.command(context_settings=CONTEXT)
 @server_options(json=_RESULTS_JSON)
-@click.argument("ids", metavar="ID...", type=_ID, nargs=-1, required=True)
+@click.argument("ids", metavar="ID...", type=JOB_ID, nargs=-1, required=True)
 def bury(server: Server, as_json: bool, ids: tuple[int, ...]) -> None:
     """Bury ready or delayed jobs by their ids.
 
@@ -188,10 +188,10 @@ def bury(server: Server, as_json: bool, ids: tuple[int, ...]) -> None:
     """
     from beanstalkd_py.admin import jobs
 
-    _run(server, as_json, jobs.bury, ids, "buried")
+    _run_on_ids(server, as_json, jobs.bury, ids, "buried")
 
 
-def _run(
+def _run_on_ids(
     server: Server,
     as_json: bool,
     command: Callable[[Connection, Sequence[int]], list[str]],
@@ -219,7 +219,7 @@ def _run(
 @click.command(context_settings=CONTEXT)
 @option("--tube", "Kick the first N jobs of this tube.", TubeType())
 @server_options(json="Print what delete prints; with --tube a JSON object: tube, kicked.")
-@click.argument("numbers", metavar="N|ID...", type=_ID, nargs=-1, required=True)
+@click.argument("numbers", metavar="N|ID...", type=JOB_ID, nargs=-1, required=True)
 def kick(server: Server, as_json: bool, tube: str | None, numbers: tuple[int, ...]) -> None:
     """Make buried or delayed jobs ready.
 
@@ -236,7 +236,7 @@ def kick(server: Server, as_json: bool, tube: str | None, numbers: tuple[int, ..
     from beanstalkd_py.admin import jobs
 
     if tube is None:
-        _run(server, as_json, jobs.kick, numbers, "kicked")
+        _run_on_ids(server, as_json, jobs.kick, numbers, "kicked")
         return
     if len(numbers) != 1 or numbers[0] > UINT32_MAX:
         raise click.UsageError(f"--tube requires exactly one number, at most {UINT32_MAX}")

@@ -8,10 +8,9 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.interrupts import DeferredInterrupts
-from beanstalkd_py.cli.options import option
+from beanstalkd_py.cli.options import count_option, option
 from beanstalkd_py.cli.output import notice, write_json, write_line, write_result
 from beanstalkd_py.plural import counted
 
@@ -35,7 +34,7 @@ _STATE = option(
 
 @click.command(context_settings=CONTEXT)
 @_STATE
-@option("--limit", "Move at most N jobs.", Number("a number of jobs", minimum=1))
+@count_option("--limit", "Move at most N jobs.", "jobs", minimum=1)
 @server_options(
     json="Print a JSON object: from, to, moved, taken_by_others, finished_of_killed_move,"
     " withdrawn_of_killed_move, target_read_completely."
@@ -211,10 +210,11 @@ def _reserved_now(connection: Connection, tube: str) -> int:
 
 
 @click.command("export", context_settings=CONTEXT)
-@option(
+@count_option(
     "--reach",
     "Stop searching in a direction after this many ids without a job.",
-    Number("a number of ids", minimum=1),
+    "ids",
+    minimum=1,
     metavar="IDS",
     default=1_000_000,
 )
@@ -283,13 +283,8 @@ def _progress() -> Progress | None:
 
 
 @click.command("import", context_settings=CONTEXT)
-@option(
-    "--skip",
-    "Skip this many lines.",
-    Number("a number of lines"),
-    metavar="LINES",
-    default=0,
-    show_default=True,
+@count_option(
+    "--skip", "Skip this many lines.", "lines", metavar="LINES", default=0, show_default=True
 )
 @server_options(json="Print a JSON object: tube, put, line (number of the last line processed).")
 @click.argument("tube", type=TubeType())

@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +17,7 @@ from beanstalkd_py.cli.argument_types import Number, Seconds
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.formatting import short_number
 from beanstalkd_py.cli.interrupts import exit_by_signal, handled
-from beanstalkd_py.cli.options import option
+from beanstalkd_py.cli.options import count_option, option
 from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
@@ -28,38 +29,27 @@ MAX_BODY = 1 << 30
 DEFAULT_CONNECTIONS = 16
 
 
-def _connections(what: str) -> Number:
-    return Number(f"a number of {what}", maximum=MAX_CONNECTIONS)
+_connections_option = partial(count_option, maximum=MAX_CONNECTIONS)
 
 
 @click.command(context_settings=CONTEXT)
-@option(
+@_connections_option(
     "--connections",
     (
         "Connections that put, reserve and delete.  [default:"
         f" {DEFAULT_CONNECTIONS}, or 0 with --producers]"
     ),
-    _connections("connections"),
+    "connections",
 )
-@option("--producers", "Connections that only put.", _connections("producers"), default=0)
-@option(
-    "--consumers",
-    "Connections that reserve with a wait, and delete.",
-    _connections("consumers"),
-    default=0,
+@_connections_option("--producers", "Connections that only put.", "producers", default=0)
+@_connections_option(
+    "--consumers", "Connections that reserve with a wait, and delete.", "consumers", default=0
 )
-@option(
-    "--depth",
-    "Pipelined commands of each connection.",
-    Number("a number of commands", minimum=1, maximum=MAX_DEPTH),
-    default=1,
+@count_option(
+    "--depth", "Pipelined commands of each connection.", "commands", 1, MAX_DEPTH, default=1
 )
-@option(
-    "--size body_bytes",
-    "Size of a job's body.",
-    Number("a number of bytes", maximum=MAX_BODY),
-    metavar="BYTES",
-    default=100,
+@count_option(
+    "--size body_bytes", "Size of a job's body.", "bytes", 0, MAX_BODY, metavar="BYTES", default=100
 )
 @option("--seconds", "Duration of the measurement.", Seconds(), metavar="S", default=5.0)
 @option(
@@ -77,10 +67,12 @@ def _connections(what: str) -> Number:
     default=0,
 )
 @option("--tube", "Name of the tube.  [default: a new name]", TubeType())
-@option(
+@count_option(
     "--tubes",
     "Distribute the connections over N tubes, NAME.0 to NAME.N-1.",
-    Number("a number of tubes", minimum=1, maximum=10_000),
+    "tubes",
+    minimum=1,
+    maximum=10_000,
     default=1,
 )
 @option("--yes", "Do not ask for confirmation for a server on another machine.", is_flag=True)

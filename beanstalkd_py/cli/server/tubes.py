@@ -12,8 +12,8 @@ import click
 from beanstalkd_py.cli import output
 from beanstalkd_py.cli.argument_types import UINT32_MAX, Number, Seconds
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
-from beanstalkd_py.cli.jobs.job_commands import JOB_JSON
-from beanstalkd_py.cli.options import option
+from beanstalkd_py.cli.jobs.job_commands import JOB_ID, JOB_JSON
+from beanstalkd_py.cli.options import count_option, option
 from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
@@ -34,12 +34,7 @@ _WATCH = option("--watch", "Repeat at this interval until Ctrl-C.", Seconds())
 @click.command(context_settings=CONTEXT)
 @_WATCH
 @option("--tube", "Show the statistics of this tube.", TubeType())
-@option(
-    "--job",
-    "Show the statistics of this job.",
-    Number("a job id", minimum=1, maximum=2**64 - 1),
-    metavar="ID",
-)
+@option("--job", "Show the statistics of this job.", JOB_ID, metavar="ID")
 @server_options(json="Print a JSON object with the server's keys; with --watch one per line.")
 def stats(
     server: Server, as_json: bool, watch: float | None, tube: str | None, job: int | None
@@ -241,7 +236,7 @@ def pause(server: Server, as_json: bool, tube: str, seconds: int) -> None:
 
 @click.command(context_settings=CONTEXT)
 @option("--interval", "Time between two polls.", Seconds(), default=1.0)
-@option("--limit", "Exit after N jobs.", Number("a number of jobs", minimum=1))
+@count_option("--limit", "Exit after N jobs.", "jobs", minimum=1)
 @server_options(json=f"{JOB_JSON} One line per job.")
 @click.argument("tube", type=TubeType())
 def tail(server: Server, as_json: bool, interval: float, limit: int | None, tube: str) -> None:

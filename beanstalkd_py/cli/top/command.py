@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from beanstalkd_py.cli.argument_types import Number, Seconds
+from beanstalkd_py.cli.argument_types import Seconds
 from beanstalkd_py.cli.connection_options import CONTEXT, CONTROL_OPTION, Server, server_options
-from beanstalkd_py.cli.options import option
+from beanstalkd_py.cli.options import count_option, option
 from beanstalkd_py.cli.output import Row, Table, table_text, write, write_json
 from beanstalkd_py.cli.server.tubes import TEXTS, typed_values
 from beanstalkd_py.cli.top.table import BY_NAME, COLUMNS, Selection
@@ -25,7 +25,7 @@ DEFAULT_INTERVAL_S = 2.0
 
 @click.command(context_settings=CONTEXT)
 @option("--interval interval_s", "Time between two polls.", Seconds(), default=DEFAULT_INTERVAL_S)
-@option("--count", "Exit after N polls.", Number("a number of polls", minimum=1))
+@count_option("--count", "Exit after N polls.", "polls", minimum=1)
 @option(
     "--sort",
     f"Sort by one of {', '.join(BY_NAME)}.",
@@ -40,10 +40,8 @@ DEFAULT_INTERVAL_S = 2.0
     metavar="TEXT",
     default="",
 )
-@option(
-    "--limit",
-    "Only the first N tubes, if the output is not a terminal.",
-    Number("a number of tubes", minimum=1),
+@count_option(
+    "--limit", "Only the first N tubes, if the output is not a terminal.", "tubes", minimum=1
 )
 @CONTROL_OPTION
 @server_options(json="Print a JSON object per poll, one per line.")

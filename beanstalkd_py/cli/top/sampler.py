@@ -15,13 +15,13 @@ Opening = Callable[[], AbstractContextManager[Surveyor]]
 class Sampler:
     """Takes a survey every `interval_s`. Readers need no lock.
 
-    `trouble` is the last error; the sampler retries. `count` is the number of surveys so far.
+    After `last_error` the sampler retries. `count` is the number of surveys so far.
     """
 
     def __init__(self, opening: Opening, interval_s: float) -> None:
         self.interval_s = interval_s
         self.newest: Survey | None = None
-        self.trouble = ""
+        self.last_error = ""
         self.count = 0
         self.failure: BaseException | None = None
         """An error of the thread, which the main thread raises."""
@@ -52,13 +52,13 @@ class Sampler:
                             self._take(survey)
                             self._wait()
                 except errors.BeanstalkdError as error:
-                    self.trouble = str(error)
+                    self.last_error = str(error)
         except BaseException as error:
             self.failure = error
 
     def _take(self, survey: Survey) -> None:
         self.newest = survey
-        self.trouble = ""
+        self.last_error = ""
         self.count += 1
 
     def _wait(self) -> None:

@@ -82,7 +82,7 @@ class Screen:
             if sampler.failure is not None:
                 raise sampler.failure
             count = sampler.count
-            shown = (count, sampler.trouble, os.get_terminal_size(sys.stdout.fileno()))
+            shown = (count, sampler.last_error, os.get_terminal_size(sys.stdout.fileno()))
             if shown != drawn:
                 drawn = shown
                 if sampler.newest is not None and sampler.newest is not view.survey:
@@ -156,8 +156,8 @@ class Screen:
             self._put(line, 0, f"{view.prompt.label}{view.prompt.text}_", curses.A_BOLD)
         elif view.message:
             self._put(line, 0, view.message, curses.A_BOLD)
-        elif self._sampler.trouble:
-            self._put(line, 0, self._sampler.trouble, curses.A_REVERSE)
+        elif self._sampler.last_error:
+            self._put(line, 0, self._sampler.last_error, curses.A_REVERSE)
         else:
             self._put(line, 0, _footer(view))
 
