@@ -181,7 +181,7 @@ def connect(
     """
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_socket(address, timeout_s))
-        with _foreign_peers_named(address, timeout_s), translate_errors(address, timeout_s):
+        with _naming_foreign_peers(address, timeout_s), translate_errors(address, timeout_s):
             if address.tls:
                 opened = _with_tls(opened, address, tls_options or TlsOptions())
             connection = Connection(opened, address, timeout_s)
@@ -194,7 +194,7 @@ def connect(
 
 
 @contextlib.contextmanager
-def _foreign_peers_named(address: Address, timeout_s: float) -> Iterator[None]:
+def _naming_foreign_peers(address: Address, timeout_s: float) -> Iterator[None]:
     """Name the protocol of a server that accepts a connection and does not reply."""
     try:
         yield

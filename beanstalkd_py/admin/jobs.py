@@ -103,8 +103,7 @@ def peek_first(connection: Connection, tube: str, state: str) -> Job:
     """Return the first job of a tube in a free state. Raises RefusedError."""
     first = first_job(connection, tube, state)
     if first is None:
-        text = f"tube {tube} has no {state} job (NOT_FOUND)"
-        raise errors.RefusedError("NOT_FOUND", text)
+        raise errors.RefusedError("NOT_FOUND", f"tube {tube} has no {state} job (NOT_FOUND)")
     return peek(connection, first)
 
 
@@ -133,8 +132,7 @@ def bury(connection: Connection, ids: Sequence[int]) -> list[str]:
 
 
 def _words(connection: Connection, commands: Sequence[bytes]) -> list[str]:
-    replies = connection.execute_all(commands)
-    return [reply.word.decode("ascii", "replace") for reply in replies]
+    return [reply.word.decode("ascii", "replace") for reply in connection.execute_all(commands)]
 
 
 def kick_first(connection: Connection, tube: str, bound: int) -> int:

@@ -70,7 +70,7 @@ class Archive:
         """Messages appended by this object."""
         self.freed_bytes = 0
         """Disk space of the files that this object removed."""
-        self.trouble = ""
+        self.read_error = ""
         """Why the last step could not read a binlog, or ""."""
         self._pending = b""
         self._pending_count = 0
@@ -127,18 +127,18 @@ class Archive:
 
         Raises StoreFullError if the store has no space; nothing is lost, and the call can be
         repeated. Raises StoreFailedError if this object can no longer be used. A binlog that cannot
-        be read sets `trouble` and is retried by the next calls.
+        be read sets `read_error` and is retried by the next calls.
         """
         self._append_pending()
         more = False
-        self.trouble = ""
+        self.read_error = ""
         for index, shard in enumerate(self._shards):
             try:
                 progress = self._histories.read(
                     shard.number, *self._durable_position(index), PIECE_BYTES
                 )
             except OSError as error:
-                self.trouble = f"{shard.path}: {error}"
+                self.read_error = f"{shard.path}: {error}"
                 continue
             more = more or progress.more
             if progress.count:
@@ -149,10 +149,10 @@ class Archive:
     def finish(self) -> None:
         """Archive everything durable and release the files. Raises OSError, errors of `step`."""
         tries = 0
-        while self.step() or self.trouble:
-            tries = tries + 1 if self.trouble else 0
+        while self.step() or self.read_error:
+            tries = tries + 1 if self.read_error else 0
             if tries > READ_TRIES:
-                raise OSError(f"cannot read a binlog: {self.trouble}")
+                raise OSError(f"cannot read a binlog: {self.read_error}")
         self.release_files()
 
     def _append_pending(self) -> None:

@@ -124,7 +124,7 @@ class Follower:
         number = self._next()
         if number is None:
             return False
-        label, kind = self._shard.label(number), FileKind.EMPTY
+        label = self._shard.label(number)
         try:
             self._fd = open_regular(self._shard.path / f"binlog.{number}")
             kind = self._reader.open(number, label)

@@ -23,7 +23,7 @@ def check_permissions(folders: list[Path], uid: int, gids: frozenset[int], user:
     """Check that the user can use the folders and all files of a server in them."""
     name = "permissions"
     for folder in folders:
-        if not _may(folder.stat(), uid, gids, 0o7):
+        if not _has_permission(folder.stat(), uid, gids, 0o7):
             return problem(name, f"{user} cannot use {folder}", f"chown -R {user} {folder}")
         for path in sorted(folder.iterdir()):
             status = path.lstat()
@@ -33,7 +33,7 @@ def check_permissions(folders: list[Path], uid: int, gids: frozenset[int], user:
             # C beanstalkd creates read-only files. Only locks need write permission, because a
             # server writes only to files that it has created itself.
             locks = path.name in (LOCK, TOP_LOCK)
-            if not _may(status, uid, gids, 0o6 if locks else 0o4):
+            if not _has_permission(status, uid, gids, 0o6 if locks else 0o4):
                 found = f"{user} cannot {'read and write' if locks else 'read'} {path}"
                 return problem(name, found, f"chown {user} {path}")
     exposed = _world_readable(folders)
@@ -55,7 +55,7 @@ def _world_readable(folders: list[Path]) -> Path | None:
     return None
 
 
-def _may(status: os.stat_result, uid: int, gids: frozenset[int], bits: int) -> bool:
+def _has_permission(status: os.stat_result, uid: int, gids: frozenset[int], bits: int) -> bool:
     if uid == 0:
         return True
     shift = 6 if status.st_uid == uid else 3 if status.st_gid in gids else 0

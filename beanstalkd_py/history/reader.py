@@ -51,7 +51,7 @@ class StoreReader(ReadableStore):
         Raises StoreUsageError if the folder is no store, or reached by a symbolic link of another
         user. `Index.unreadable` lists skipped index files.
         """
-        with layout.refusing_links(folder):
+        with layout.refusing_foreign_links(folder):
             folder = symlinks.resolved(folder)
             layout.check_is_store(folder)
             sizes = sizes or load_sizes(folder)

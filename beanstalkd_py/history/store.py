@@ -99,7 +99,7 @@ class Store(ReadableStore):
         Raises StoreUsageError (no store, other sizes, an unsupported RocketMQ store, or a symbolic
         link of another user), StoreLockedError, StoreDamagedError, OSError.
         """
-        with layout.refusing_links(folder):
+        with layout.refusing_foreign_links(folder):
             return cls._open(symlinks.resolved(folder), options or Options())
 
     @classmethod
@@ -189,7 +189,8 @@ class Store(ReadableStore):
                 self._health.check()
                 appended = self.log.append(items, view.nbytes, count, int(time.time() * 1000))
         self._upkeep.report_append()
-        if self.options.flush == "sync" if durable is None else durable:
+        is_durable = self.options.flush == "sync" if durable is None else durable
+        if is_durable:
             self._commit.wait(appended.end)
             self._upkeep.report_append()
         return appended

@@ -81,7 +81,7 @@ class Report:
         return not self.faults
 
 
-class _Full(Exception):
+class _TooManyFaults(Exception):
     """The report has enough faults."""
 
 
@@ -93,7 +93,7 @@ def verify(store: ReadableStore, recorded_end: int = 0) -> Report:
     verification = _Verification(store, recorded_end)
     try:
         verification.run()
-    except _Full:
+    except _TooManyFaults:
         verification.report.stopped = True
     return verification.report
 
@@ -133,7 +133,7 @@ class _Verification:
     def _add(self, fault: Fault) -> None:
         self.report.faults.append(fault)
         if len(self.report.faults) >= MOST_FAULTS:
-            raise _Full
+            raise _TooManyFaults
 
     def run(self) -> None:
         store = self.store

@@ -366,9 +366,9 @@ def test_reading_is_retried_after_an_error(world: World, monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(JobHistories, "read", refuse)
         assert not world.archive.step()
-        assert "a bad disk" in world.archive.trouble
+        assert "a bad disk" in world.archive.read_error
     world.check()
-    assert not world.archive.trouble
+    assert not world.archive.read_error
 
 
 @pytest.mark.slow

@@ -33,15 +33,14 @@ _ANY = re.compile(r".*", re.DOTALL)
 
 
 @contextlib.contextmanager
-def refusing_links(store: str | Path) -> Iterator[None]:
+def refusing_foreign_links(store: str | Path) -> Iterator[None]:
     """Convert the OSError for a symbolic link of another user to StoreUsageError."""
     try:
         yield
     except OSError as error:
         if error.errno != symlinks.UNTRUSTED:
             raise
-        text = f"cannot open history store {store}: {error.strerror}"
-        raise StoreUsageError(text) from error
+        raise StoreUsageError(f"cannot open history store {store}: {error.strerror}") from error
 
 
 def check_is_store(folder: Path) -> None:

@@ -191,8 +191,8 @@ class Archiver:
             return FULL_PAUSE_S
         self._log_faults()
         pause_s = self._throttle.pause_s()
-        if self._archive.trouble:
-            self._log_read_error(self._archive.trouble)
+        if self._archive.read_error:
+            self._log_read_error(self._archive.read_error)
             return READ_ERROR_PAUSE_S
         if not more:
             if all_recovered:
