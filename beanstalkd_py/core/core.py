@@ -19,7 +19,7 @@ from beanstalkd_py.core._core import ffi, lib
 from beanstalkd_py.core.c_values import fields_of
 from beanstalkd_py.core.clocks import Now, c_now
 from beanstalkd_py.core.connections import Connection, Roles, connection_of
-from beanstalkd_py.core.coordination import Head, Migration
+from beanstalkd_py.core.coordination import Migration
 from beanstalkd_py.core.events import Event, event_of
 from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.core.step_results import (
@@ -87,9 +87,7 @@ class Core:
         self.flush = partial(lib.bs_core_flush, core)
         self.proxy = partial(lib.bs_core_proxy, core)
         self.expect = partial(lib.bs_core_expect, core)
-        self.send_watches = partial(lib.bs_core_send_watches, core)
         self.holds = partial(lib.bs_core_holds, core)
-        self.holds_nothing = partial(lib.bs_core_holds_nothing, core)
         self.migration_lost = partial(lib.bs_core_migration_lost, core)
         self.cancel_migration = partial(lib.bs_core_cancel_migration, core)
         self.change = partial(lib.bs_core_change, core)
@@ -291,42 +289,6 @@ class Core:
         if not full:
             self._check(found)
         return TruncateStep(StepOutcome(state.outcome), state.removed, state.gen, full)
-
-    # --- claims: False if the job was taken meanwhile, or the session has ended ------------------
-
-    def head(self, session: int, decided: bool = False, now: Now | None = None) -> Head | None:
-        """Return what this shard offers to a session; nothing if it has ended.
-
-        None: a pending claim may put its job back. After the upcall CLAIMS_DECIDED call it again
-        with `decided`.
-        """
-        head = ffi.new("bs_head *")
-        if lib.bs_core_head(self._core, session, decided, head, c_now(now)) == -errno.EAGAIN:
-            return None
-        return Head(*fields_of(head, Head._fields))
-
-    def claim(
-        self, session: int, pri: int, decided: bool = False, now: Now | None = None
-    ) -> bool | None:
-        """Reserve the best job of this priority or better, and reply. None: as `head`."""
-        result = lib.bs_core_claim(self._core, session, pri, decided, c_now(now))
-        return None if result == -errno.EAGAIN else result == 1
-
-    def claim_wait(self, session: int, token: int, until: int, now: Now | None = None) -> None:
-        lib.bs_core_claim_wait(self._core, session, token, until, c_now(now))
-
-    def claim_take(self, session: int, token: int, now: Now | None = None) -> bool:
-        return lib.bs_core_claim_take(self._core, session, token, c_now(now)) == 1
-
-    def claim_cancel(self, session: int, token: int, now: Now | None = None) -> bool:
-        return lib.bs_core_claim_cancel(self._core, session, token, c_now(now)) == 1
-
-    def reserve(
-        self, session: int, until: int, decided: bool = False, now: Now | None = None
-    ) -> bool:
-        """Execute a whole reserve of a proxy. False: as `head` returning None."""
-        result = lib.bs_core_reserve(self._core, session, until, decided, c_now(now))
-        return result != -errno.EAGAIN
 
     # --- moving a connection --------------------------------------------------------------------
 

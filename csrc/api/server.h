@@ -250,29 +250,19 @@ enum {
                                * caller's, if that is not -1. Later frames of that worker wait for bs_core_resume_peers */
     BS_UPCALL_PEER_CLOSED,    /* the worker `shard` has closed its end, or died: bs_core_lose_peer */
     BS_UPCALL_PROTOCOL_ERROR, /* the worker `shard` has sent bytes that are no frame */
-    BS_UPCALL_RESERVE,        /* `session` reserves on several shards, one byte of `bytes` each, until `until` */
     BS_UPCALL_OUTPUT,         /* the proxy at `shard` has sent `bytes` for `session`, after BS_UPCALL_FIND_JOB */
-    BS_UPCALL_CLAIM_ENDED,    /* the wait `token` at `shard` of `session`, at home, has ended: `how` */
     BS_UPCALL_FIND_JOB,       /* the command in `bytes` needs the worker that has its job; `session` waits */
     BS_UPCALL_LIST_TUBES,     /* `session` waits for the reply to list-tubes */
-    BS_UPCALL_SESSION_CLOSED, /* `session`, at home or a proxy of `shard`, has ended */
-    BS_UPCALL_MIGRATE,        /* `session` is to move to `shard`; it executes nothing until it has moved or
+    BS_UPCALL_SESSION_CLOSED, /* `session`, at home, has ended */
+    BS_UPCALL_MIGRATE         /* `session` is to move to `shard`; it executes nothing until it has moved or
                                * bs_core_cancel_migration. It must hold no job at the shards in `bytes`, a byte each */
-    BS_UPCALL_CLAIMS_DECIDED  /* bs_core_head, _claim or _reserve for `session`, at home or a proxy of `shard`, can be
-                               * called again */
 };
-
-/* How a wait has ended (BS_UPCALL_CLAIM_ENDED). */
-enum { BS_CLAIM_JOB = 1, BS_CLAIM_TIMED_OUT, BS_CLAIM_DEADLINE_SOON, BS_CLAIM_ANSWERED };
 
 typedef struct {
     int kind;
-    int how;
     uint32_t shard;
-    int fd;           /* -1: none */
+    int fd;            /* -1: none */
     uint64_t session;
-    uint64_t token;
-    int64_t until;    /* monotonic; INT64_MAX: forever */
     const char *bytes; /* valid until the next call for an upcall */
     size_t length;
 } bs_upcall;
@@ -301,12 +291,26 @@ enum {
     BS_FRAME_CLOSE,      /* session; it has ended */
     BS_FRAME_OUTPUT,     /* session; content: output of its proxy */
     BS_FRAME_ENDED,      /* session; its proxy has failed */
-    BS_FRAME_WAITED,     /* session; content: bs_waited, for BS_UPCALL_CLAIM_ENDED */
     BS_FRAME_COUNT,      /* number of a tube; content: bs_peer_refs and the tube's name */
     BS_FRAME_CENSUS,     /* content: bs_census; these four: barrier.h */
     BS_FRAME_SYNC,       /* token */
     BS_FRAME_SYNCED,     /* token */
-    BS_FRAME_ARRIVED     /* number of a migration */
+    BS_FRAME_ARRIVED,    /* number of a migration */
+    BS_FRAME_PUBLISHED,  /* key of a tube's head; content: the slot, 32 bits, and the tube's name (published_heads.h) */
+
+    /* About a session that reserves (multi_shard_reserve.h): requests of its home; content: bs_reserve_step. */
+    BS_FRAME_HEAD,
+    BS_FRAME_CLAIM,      /* argument: the worst priority to accept */
+    BS_FRAME_WAIT,
+    BS_FRAME_TAKE,
+    BS_FRAME_CANCEL,     /* argument: 1 to confirm it */
+    BS_FRAME_RESERVE,    /* argument: 1 not to wait */
+
+    /* And the responses. */
+    BS_FRAME_HEAD_IS,    /* content: bs_head_is */
+    BS_FRAME_LOST,       /* to CLAIM and TAKE */
+    BS_FRAME_WAITED,     /* argument: BS_WAITED_ */
+    BS_FRAME_CANCELLED   /* argument: 0 if the reply came first */
 };
 
 /* Sends a PYTHON or FEED frame to another worker, in order; with a descriptor unless it is -1, which is closed when it
@@ -325,50 +329,11 @@ uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home);
 void bs_core_relay_output(bs_core *core, uint64_t session, uint32_t shard, const char *bytes, size_t length,
                           bs_now now);
 
-/* The reply that a parked session waits for comes from `shard` as 1 reply; 0 takes that back. */
-void bs_core_expect(bs_core *core, uint64_t session, uint32_t shard, uint32_t replies);
-
-/* A session holds no job at `shard`. */
-void bs_core_holds_nothing(bs_core *core, uint64_t session, uint32_t shard);
+/* The reply that a parked session waits for comes from `shard`. */
+void bs_core_expect(bs_core *core, uint64_t session, uint32_t shard);
 
 /* Returns how many jobs a session has reserved here. */
 int bs_core_holds(const bs_core *core, uint64_t session);
-
-/* Sends the proxy at `shard` the session's watch list, unless it has it. */
-void bs_core_send_watches(bs_core *core, uint64_t session, uint32_t shard);
-
-/* --- claims: the steps of a multi-shard reserve. -ENOENT: there is no such session. ----------------------- */
-
-/* What one shard offers to a session that reserves. */
-typedef struct {
-    bool ready; /* a job that it could have now: `pri` and `id` */
-    bool any;   /* a watched tube has a ready job, paused or not */
-    bool soon;  /* a job that it holds here times out within a second */
-    int holds; /* how many jobs it holds here */
-    uint32_t pri;
-    uint64_t id;
-} bs_head;
-
-/* -EAGAIN: a pending claim may put its job back (claims.h); after BS_UPCALL_CLAIMS_DECIDED call it again, with
- * `decided`. */
-int bs_core_head(bs_core *core, uint64_t session, int decided, bs_head *head, bs_now now);
-
-/* Reserves the best job if its priority is `pri` or better, and answers RESERVED: 1. 0: there is none. -EAGAIN: as
- * bs_core_head. */
-int bs_core_claim(bs_core *core, uint64_t session, uint32_t pri, int decided, bs_now now);
-
-/* Claims the best job now or as soon as there is one; BS_UPCALL_CLAIM_ENDED with the token reports how. */
-int bs_core_claim_wait(bs_core *core, uint64_t session, uint64_t token, int64_t until, bs_now now);
-
-/* Answers RESERVED with the job that was claimed for `token`: 1. 0: the job has timed out meanwhile. */
-int bs_core_claim_take(bs_core *core, uint64_t session, uint64_t token, bs_now now);
-
-/* Stops that wait, and puts a claimed job back as it was: 1. 0: there was nothing to stop. */
-int bs_core_claim_cancel(bs_core *core, uint64_t session, uint64_t token, bs_now now);
-
-/* Executes a whole reserve of a proxy, which sends the reply itself; bs_core_claim_cancel stops it with any token.
- * -EAGAIN: as bs_core_head. */
-int bs_core_reserve(bs_core *core, uint64_t session, int64_t until, int decided, bs_now now);
 
 /* --- migration of a connection ---------------------------------------------------------------------------- */
 

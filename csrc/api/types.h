@@ -149,10 +149,20 @@ int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *e
 
 /* --- shared memory ---------------------------------------------------------------------------------------- */
 
-enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22 };
+enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22, BS_PUBLISHED_HEADS = 1024 };
 
 /* Bytes between fields that different processes write: a cache line, and the next one, which processors prefetch. */
 enum { BS_ALIGNMENT = 128 };
+
+/* The best ready job of a tube that other workers watch: published_heads.h. */
+typedef struct {
+    uint64_t sequence;  /* odd while the other fields change */
+    uint64_t key;       /* of the tube; 0: none */
+    uint64_t id;        /* of the job; 0: none */
+    uint32_t pri;
+    uint32_t undecided; /* 1: a pending claim may put back a better one */
+    char apart[32];     /* to a cache line */
+} bs_published_head;
 
 /* The memory that parent and workers share. Starts as zeros. */
 typedef struct {
@@ -167,6 +177,7 @@ typedef struct {
     bs_counters parent;      /* its connections: those that have sent nothing yet */
     bs_counters tls;         /* of the TLS process: its handshakes are its connections */
     uint32_t owner[BS_OWNERS]; /* which worker has a job: job_owners.h */
+    bs_published_head head[BS_MAX_WORKERS][BS_PUBLISHED_HEADS];
 } bs_shared;
 
 /* Returns the shard of a tube among `workers`: a jump consistent hash (Lamping and Veach, 2014) of its name, or of the

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "commands/reserve.h"
 #include "queue/job_state.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
@@ -15,13 +16,12 @@
 #include "workers/claims.h"
 #include "workers/global_limits.h"
 #include "workers/remote_commands.h"
+#include "workers/reserve_requests.h"
 
 #define BAD_FORMAT "BAD_FORMAT\r\n"
 #define NOT_FOUND "NOT_FOUND\r\n"
 #define OUT_OF_MEMORY "OUT_OF_MEMORY\r\n"
 #define INTERNAL_ERROR "INTERNAL_ERROR\r\n"
-#define TIMED_OUT "TIMED_OUT\r\n"
-#define DEADLINE_SOON "DEADLINE_SOON\r\n"
 
 /* The hold of replies that depend on everything written so far. */
 static bs_hold written_hold(const bs_server *server)
@@ -146,29 +146,14 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
 
 /* --- reserve ---------------------------------------------------------------------------------------------- */
 
-void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, bs_now now)
-{
-    bs_queue_count_worker(&server->queue, session);
-    bool soon = bs_queue_deadline_soon(session, now);
-    if (soon && !bs_queue_any_ready(session)) {
-        bs_reply(server, session, DEADLINE_SOON, BS_HOLD_NONE);
-        return;
-    }
-    bs_job *job = bs_queue_reserve(&server->queue, session, now);
-    if (job)
-        bs_reply_job(server, session, "RESERVED", job);
-    else if (soon)
-        bs_reply(server, session, DEADLINE_SOON, BS_HOLD_NONE);
-    else if (until <= now.mono || session->eof)
-        bs_reply(server, session, TIMED_OUT, written_hold(server));
-    else
-        bs_queue_wait(&server->queue, session, until);
-}
-
 static void do_reserve(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     const bool timed = command->verb == BS_VERB_RESERVE_WITH_TIMEOUT;
-    bs_execute_reserve(server, session, timed ? now.mono + (int64_t)command->number * BS_SECOND : INT64_MAX, now);
+    const int64_t until = timed ? now.mono + (int64_t)command->number * BS_SECOND : INT64_MAX;
+    if (bs_reserve_concerns_others(server, session))
+        bs_reserve_begin(server, session, until);
+    else
+        bs_execute_reserve(server, session, until, now);
 }
 
 static void do_reserve_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -180,22 +165,6 @@ static void do_reserve_job(bs_server *server, bs_session *session, const bs_comm
     }
     bs_queue_count_worker(&server->queue, session);
     bs_reply_job(server, session, "RESERVED", job);
-}
-
-void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job *job)
-{
-    bs_server *server = context;
-    if (session->claiming) {
-        bs_claim_served(server, session, how, job);
-        return;
-    }
-    if (how == BS_SERVED_JOB)
-        bs_reply_job(server, session, "RESERVED", job);
-    else
-        bs_reply(server, session, how == BS_SERVED_TIMED_OUT ? TIMED_OUT : DEADLINE_SOON, BS_HOLD_NONE);
-    if (!session->proxy)
-        bs_latency_replied(&server->latency, session, session->verb, BS_SINCE_NOW);
-    bs_session_list_add(&server->runnable, session);
 }
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
@@ -439,7 +408,7 @@ static inline __attribute__((always_inline)) bool execute_parsed(bs_server *serv
     session->verb = (uint8_t)command->verb;
     bs_routing routed = alone || bs_command_is_local(server, session, command)
                            ? BS_ROUTE_LOCAL
-                           : bs_remote_route(server, session, command, line, length, now);
+                           : bs_remote_route(server, session, command, line, length);
     if (routed == BS_ROUTE_STALLED || (routed == BS_ROUTE_LOCAL && (bs_pending_claims_stall(server, session, command) ||
                                                                  (bs_barrier_concerns(command) &&
                                                                   bs_barrier_command(server, session, command)))))

@@ -15,9 +15,6 @@ void bs_count_bad_line(bs_server *server, const char *line, size_t length);
  * it. */
 void bs_command_done(bs_server *server, bs_session *session, uint32_t outstanding);
 
-/* Executes a reserve on this shard alone. `until` is mono; not later than now: no wait. */
-void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, bs_now now);
-
 /* Executes the put whose body session->incoming is complete. */
 void bs_execute_body(bs_server *server, bs_session *session, bs_now now);
 
@@ -26,8 +23,5 @@ void bs_reply_stats_job(bs_server *server, bs_session *session, const bs_job *jo
 void bs_reply_stats_tube(bs_server *server, bs_session *session, const bs_tube *tube, bs_now now);
 void bs_reply_list_tubes(bs_server *server, bs_session *session);
 void bs_reply_list_watched(bs_server *server, bs_session *session);
-
-/* The queue's `served`; the context is the server. */
-void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job *job);
 
 #endif

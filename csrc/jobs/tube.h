@@ -19,6 +19,7 @@ typedef struct {
     uint32_t watchers;
     uint32_t holds;
     uint8_t peer;
+    bool published; /* that worker knows where the tube's head is published (published_heads.h) */
 } bs_peer_refs;
 
 enum { BS_URGENT_BELOW = 1024 };
@@ -51,12 +52,15 @@ struct bs_tube {
     uint32_t holds; /* proxies that watch it, and migrating connections: they keep the tube without being counted */
     uint32_t shard;
     bool remote;             /* a tube of another shard */
+    bool head_changed;       /* in the queue's list of heads to publish */
+    uint32_t head_slot;      /* where its head is published, counted from 1; 0: nowhere, or unknown here */
+    uint64_t head_key;       /* what is there if the slot is still the tube's */
     bool counts_changed;     /* in the queue's list of counts to send */
     bool counts_sent;        /* its worker has received counts */
     bool recreated;          /* nobody used or watched it for a moment since the last counts */
     uint8_t peer_ref_count;
     bs_peer_refs *peer_refs; /* counts from other workers; part of `users`, `watchers` and `holds` */
-    bs_tube *next_changed;
+    bs_tube *next_changed;   /* of a remote tube: in the list of counts; of a local one: in that of heads */
     uint8_t name_length;
     char name[];             /* NUL-terminated */
 };

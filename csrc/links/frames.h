@@ -2,7 +2,7 @@
  *
  * Numbers have the layout of this machine, because all workers run the same program. The core executes the frames that
  * are sent for each command, and those that must keep their order with them. Python packs and executes the others
- * (server/worker/frames.py).
+ * (server/worker/upcalls.py).
  */
 #ifndef BS_FRAMES_H
 #define BS_FRAMES_H
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "api/server.h"
+#include "workers/multi_shard_reserve.h"
 
 enum {
     BS_FRAME_BYTES_MAX = 48 * 1024, /* bytes of a session in one frame */
@@ -24,11 +25,17 @@ typedef struct {
     uint64_t number; /* a session at home, or the argument of the frame */
 } bs_frame_header;
 
-/* The content of WAITED. */
+/* The content of the frames of a multi-shard reserve but HEAD_IS. */
 typedef struct {
     uint64_t token;
-    int how; /* BS_CLAIM_ */
-} bs_waited;
+    uint64_t argument; /* 0 if the kind has none */
+} bs_reserve_step;
+
+/* The content of HEAD_IS. */
+typedef struct {
+    uint64_t token;
+    bs_head head;
+} bs_head_is;
 
 /* The content of CENSUS: what a worker reports of itself. */
 typedef struct {

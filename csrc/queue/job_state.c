@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/histogram.h"
+#include "queue/published_heads.h"
 
 /* --- waiters and times ------------------------------------------------------------------------------------ */
 
@@ -104,6 +105,7 @@ void bs_job_unlink(bs_queue *queue, bs_job *job)
     switch (job->state) {
     case BS_READY:
         bs_ready_remove(&tube->ready, job);
+        bs_head_changed(queue, tube);
         queue->counters->ready--;
         if (job->pri < BS_URGENT_BELOW) {
             tube->urgent--;
@@ -210,6 +212,7 @@ void bs_job_make_ready(bs_queue *queue, bs_job *job, bs_now now)
     job->state = BS_READY;
     job->at = now.wall;
     bs_ready_add(&job->tube->ready, job);
+    bs_head_changed(queue, job->tube);
     queue->counters->ready++;
     if (job->pri < BS_URGENT_BELOW) {
         job->tube->urgent++;

@@ -9,6 +9,7 @@
 #include "binlog_files/entry.h"
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
+#include "queue/published_heads.h"
 #include "queue/tube_refs.h"
 
 /* --- life ------------------------------------------------------------------------------------------------- */
@@ -106,6 +107,7 @@ int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t se
     tube->pause_ns = (int64_t)seconds * BS_SECOND;
     tube->unpause_at = now.mono + tube->pause_ns;
     tube->pauses++;
+    bs_head_changed(queue, tube);
     bs_schedule_tube(queue, tube);
     bs_serve_waiters(queue, tube, now); /* a pause of 0 s ends now */
     return 0;
@@ -353,6 +355,7 @@ static void tube_due(bs_queue *queue, bs_tube *tube, bs_now now)
         bs_job_make_ready(queue, job, now);
     } else {
         tube->pause_ns = 0;
+        bs_head_changed(queue, tube);
         bs_schedule_tube(queue, tube);
         bs_serve_waiters(queue, tube, now);
     }

@@ -24,6 +24,10 @@ typedef struct {
     bs_tube *no_tube;                  /* used by proxies; its name is invalid for clients */
     bs_tube *first_changed;            /* remote tubes whose counts must be sent, in the order of change */
     bs_tube *last_changed;
+    bs_tube *first_head_changed;       /* tubes of this shard whose heads must be published */
+    uint32_t used_head_slots;          /* ever used */
+    uint32_t free_head_count;
+    uint16_t free_head_slots[BS_PUBLISHED_HEADS];
     uint32_t shard;
     uint32_t workers;
     const char *colocate;

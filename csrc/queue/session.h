@@ -51,6 +51,8 @@ enum {
     BS_LIST_HELD,       /* has output that waits for a sync */
     BS_LIST_RUNNABLE,   /* has input to execute */
     BS_LIST_MORE_INPUT, /* its socket may have more input; read in the next round */
+    BS_LIST_RESERVING,  /* its reserve has an event to process (reserve_requests.h) */
+    BS_LIST_ASKING,     /* its reserve may wait for heads; by the time of the request */
     BS_LISTS
 };
 
@@ -83,7 +85,7 @@ struct bs_session {
     uint8_t input;            /* bs_input */
     uint8_t lists;            /* bit per BS_LIST_ */
     bool waiting : 1;         /* in a reserve */
-    bool parked : 1;          /* Python has its command */
+    bool parked : 1;          /* Python has its command, or it is a multi-shard reserve */
     bool producer : 1;
     bool worker : 1;
     bool eof : 1;             /* the client sends no more; bytes may still be unread */
@@ -97,7 +99,6 @@ struct bs_session {
     bool stalled : 1;         /* the next command waits for other workers */
     bool claiming : 1;        /* it waits for a claim, not for a reply */
     bool claims_decided : 1;  /* the next command has waited for the pending claims (claims.h) */
-    bool awaits_claims : 1;   /* Python waits for BS_UPCALL_CLAIMS_DECIDED */
     bool awaits_barrier : 1;  /* the next command waits for a barrier */
     bool barrier_global : 1;  /* `barrier_bytes` is of a global barrier */
     bool barrier_overdue : 1; /* and some workers did not answer in time */

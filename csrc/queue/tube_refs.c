@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "queue/published_heads.h"
 
 /* --- tubes ------------------------------------------------------------------------------------------------ */
 
@@ -116,7 +117,7 @@ static bool no_refs(bs_peer_refs refs)
     return refs.users == 0 && refs.watchers == 0 && refs.holds == 0;
 }
 
-static void set_peer_refs(bs_tube *tube, bs_peer_refs refs)
+static void set_peer_refs(bs_queue *queue, bs_tube *tube, bs_peer_refs refs)
 {
     uint8_t i = 0;
     while (i < tube->peer_ref_count && tube->peer_refs[i].peer != refs.peer)
@@ -130,9 +131,11 @@ static void set_peer_refs(bs_tube *tube, bs_peer_refs refs)
     tube->users += refs.users - tube->peer_refs[i].users;
     tube->watchers += refs.watchers - tube->peer_refs[i].watchers;
     tube->holds += refs.holds - tube->peer_refs[i].holds;
+    refs.published = tube->peer_refs[i].published && refs.watchers > 0;
     tube->peer_refs[i] = refs;
     if (no_refs(refs))
         tube->peer_refs[i] = tube->peer_refs[--tube->peer_ref_count];
+    bs_head_watchers_changed(queue, tube);
 }
 
 int bs_refs_set_peer_counts(bs_queue *queue, const char *name, size_t length, bs_peer_refs refs, uint64_t number)
@@ -141,7 +144,7 @@ int bs_refs_set_peer_counts(bs_queue *queue, const char *name, size_t length, bs
     if (!tube)
         return -ENOMEM;
     lower_number(queue, tube, number);
-    set_peer_refs(tube, refs);
+    set_peer_refs(queue, tube, refs);
     bs_refs_free_unused(queue, tube);
     return 0;
 }
@@ -152,7 +155,7 @@ void bs_refs_drop_peer(bs_queue *queue, uint32_t peer)
         next = tube->next;
         if (tube->peer_ref_count == 0)
             continue;
-        set_peer_refs(tube, (bs_peer_refs){.peer = (uint8_t)peer});
+        set_peer_refs(queue, tube, (bs_peer_refs){.peer = (uint8_t)peer});
         bs_refs_free_unused(queue, tube);
     }
 }
@@ -183,6 +186,7 @@ void bs_refs_resend_all(bs_queue *queue, uint32_t shard)
         if (tube->shard != shard)
             continue;
         tube->counts_sent = false;
+        tube->head_slot = 0;
         if (tube->users || tube->watchers || tube->holds)
             counts_changed(queue, tube);
     }

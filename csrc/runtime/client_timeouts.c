@@ -19,7 +19,7 @@ static bool cannot_continue(const bs_server *server, const bs_session *session)
 static int may_hold_at(const bs_session *session)
 {
     for (uint32_t shard = 0; session->remote && shard < BS_MAX_WORKERS; shard++)
-        if (bs_shard_set_has(session->remote->holding_shards, shard))
+        if (bs_shard_set_has(&session->remote->holding_shards, shard))
             return (int)shard;
     return -1;
 }

@@ -17,6 +17,7 @@
 #include "workers/barrier.h"
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
+#include "workers/reserve_requests.h"
 
 enum { FDS_PER_MESSAGE = 64 };
 
@@ -227,7 +228,11 @@ void bs_connection_send(bs_core *core, bs_session *session, bs_now now)
 void bs_core_run_runnable(bs_core *core, bs_now now)
 {
     bs_session_list *runnable = &core->server.runnable;
-    for (bs_session *session; (session = runnable->first);) {
+    for (;;) {
+        bs_reserves_run(&core->server, now);
+        bs_session *session = runnable->first;
+        if (!session)
+            return;
         bs_session_list_remove(runnable, session);
         if (session->fd >= 0)
             bs_session_list_add(&core->server.more_input, session);
@@ -252,7 +257,8 @@ void bs_core_wake(bs_core *core)
 void bs_core_end_session(bs_core *core, bs_session *session, bs_now now)
 {
     bs_server *server = &core->server;
-    bs_session_list *lists[] = {&server->dirty, &server->held, &server->runnable, &server->more_input};
+    bs_session_list *lists[] = {&server->dirty,      &server->held,      &server->runnable,
+                                &server->more_input, &server->reserving, &server->asking};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         bs_session_list_remove(lists[i], session);
     if (session->trace) {
@@ -264,9 +270,8 @@ void bs_core_end_session(bs_core *core, bs_session *session, bs_now now)
     bs_timeouts_remove(&core->server, session);
     if (!session->proxy)
         bs_remote_end(&core->server, session);
-    if (session->awaits_claims || (session->remote && !session->proxy))
-        (void)bs_upcalls_add(&core->server.upcalls, BS_UPCALL_SESSION_CLOSED,
-                           session->proxy ? session->peer : core->server.queue.shard, session->id);
+    if (session->remote && !session->proxy)
+        (void)bs_upcalls_add(&core->server.upcalls, BS_UPCALL_SESSION_CLOSED, core->server.queue.shard, session->id);
     const int fd = session->fd;
     bs_queue_close(&core->server.queue, session, now);
     if (fd >= 0)

@@ -14,7 +14,6 @@
 #include "server/replies.h"
 #include "server/trace.h"
 #include "workers/barrier.h"
-#include "workers/claims.h"
 #include "workers/remote_commands.h"
 
 enum { MIGRATION_BYTES_MAX = 48 * 1024 }; /* it travels in one message */
@@ -54,122 +53,19 @@ void bs_core_relay_output(bs_core *core, uint64_t id, uint32_t shard, const char
     bs_core_resume_sessions(core, now);
 }
 
-void bs_core_expect(bs_core *core, uint64_t id, uint32_t shard, uint32_t replies)
+void bs_core_expect(bs_core *core, uint64_t id, uint32_t shard)
 {
     bs_session *session = bs_core_find(core, id);
-    bs_remote *remote = session ? bs_remote_of(&core->server, session) : NULL;
-    if (!remote)
+    if (!session || !bs_remote_of(&core->server, session))
         return;
     session->finding_job = false;
-    remote->outstanding = replies;
-    remote->outstanding_shard = shard;
-}
-
-void bs_core_holds_nothing(bs_core *core, uint64_t id, uint32_t shard)
-{
-    const bs_session *session = bs_core_find(core, id);
-    if (session && session->remote)
-        bs_shard_set_remove(session->remote->holding_shards, shard);
+    bs_remote_expect(session, shard);
 }
 
 int bs_core_holds(const bs_core *core, uint64_t id)
 {
     const bs_session *session = bs_core_find(core, id);
     return session ? (int)session->reserved.count : 0;
-}
-
-void bs_core_send_watches(bs_core *core, uint64_t id, uint32_t shard)
-{
-    bs_session *session = bs_core_find(core, id);
-    if (session)
-        bs_remote_send_watches(&core->server, session, shard);
-}
-
-/* --- claims ----------------------------------------------------------------------------------------------- */
-
-int bs_core_head(bs_core *core, uint64_t id, int decided, bs_head *head, bs_now now)
-{
-    bs_session *session = bs_core_find(core, id);
-    if (!session)
-        return -ENOENT;
-    if (!decided && bs_claims_undecided(&core->server, session))
-        return -EAGAIN;
-    const bs_job *best = bs_queue_best_job(session);
-    *head = (bs_head){
-        .ready = best != NULL,
-        .any = bs_queue_any_ready(session),
-        .soon = bs_queue_deadline_soon(session, now),
-        .holds = (int)session->reserved.count,
-        .pri = best ? best->pri : 0,
-        .id = best ? best->id : 0,
-    };
-    return 0;
-}
-
-/* A session at home with its reply is not parked any more. */
-static int answered(bs_core *core, bs_session *session, int result, bs_now now)
-{
-    if (result == 1 && session->parked) {
-        session->parked = false;
-        bs_session_list_add(&core->server.runnable, session);
-    }
-    bs_core_resume_sessions(core, now);
-    return result;
-}
-
-int bs_core_claim(bs_core *core, uint64_t id, uint32_t pri, int decided, bs_now now)
-{
-    bs_session *session = bs_core_begin_call(core, id, now);
-    if (!session)
-        return -ENOENT;
-    if (!decided && bs_claims_undecided(&core->server, session))
-        return -EAGAIN;
-    const bs_job *best = bs_queue_best_job(session);
-    if (!best || best->pri > pri)
-        return 0;
-    bs_reply_job(&core->server, session, "RESERVED", bs_queue_reserve(&core->server.queue, session, now));
-    if (!session->proxy)
-        bs_latency_replied(&core->server.latency, session, session->verb, session->since);
-    return answered(core, session, 1, now);
-}
-
-int bs_core_claim_wait(bs_core *core, uint64_t id, uint64_t token, int64_t until, bs_now now)
-{
-    bs_session *session = bs_core_find(core, id);
-    if (!session)
-        return -ENOENT;
-    core->round_due = true;
-    return bs_claim_wait(&core->server, session, token, until, now);
-}
-
-int bs_core_claim_take(bs_core *core, uint64_t id, uint64_t token, bs_now now)
-{
-    bs_session *session = bs_core_begin_call(core, id, now);
-    return session ? answered(core, session, bs_claim_take(&core->server, session, token, now), now) : -ENOENT;
-}
-
-int bs_core_claim_cancel(bs_core *core, uint64_t id, uint64_t token, bs_now now)
-{
-    bs_session *session = bs_core_begin_call(core, id, now);
-    if (!session)
-        return -ENOENT;
-    int result = bs_claim_cancel(&core->server, session, token, now);
-    bs_core_resume_sessions(core, now); /* a job that was put back may have been given to another session */
-    return result;
-}
-
-int bs_core_reserve(bs_core *core, uint64_t id, int64_t until, int decided, bs_now now)
-{
-    bs_session *session = bs_core_begin_call(core, id, now);
-    if (!session)
-        return -ENOENT;
-    /* A session that will wait gets a job that is put back in its turn. */
-    const bool no_wait = until <= now.mono || bs_queue_any_ready(session);
-    const bool undecided = !decided && no_wait && bs_claims_undecided(&core->server, session);
-    if (!undecided)
-        bs_execute_reserve(&core->server, session, until, now);
-    bs_core_resume_sessions(core, now);
-    return undecided ? -EAGAIN : 0;
 }
 
 /* --- moving ----------------------------------------------------------------------------------------------- */

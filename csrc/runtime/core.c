@@ -15,7 +15,8 @@
 #include "base/folder.h"
 #include "binlog_files/entry.h"
 #include "commands/command_stream.h"
-#include "commands/commands.h"
+#include "commands/reserve.h"
+#include "queue/published_heads.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
 #include "runtime/connection.h"
@@ -85,6 +86,8 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     server->held.which = BS_LIST_HELD;
     server->runnable.which = BS_LIST_RUNNABLE;
     server->more_input.which = BS_LIST_MORE_INPUT;
+    server->reserving.which = BS_LIST_RESERVING;
+    server->asking.which = BS_LIST_ASKING;
     server->queue.shared = shared;
     server->queue.shard = core->config.workers > 1 ? config->worker : 0;
     server->queue.workers = core->config.workers;
@@ -93,6 +96,8 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     server->queue.served = bs_execute_served;
     server->queue.context = server;
     server->resume = bs_stream_resume;
+    if (server->queue.workers > 1)
+        bs_heads_clear(&server->queue);
     const bool has_folder = own_string(&core->config.binlog_dir);
     const bool has_colocate = own_string(&core->config.colocate);
     server->queue.colocate = core->config.colocate;

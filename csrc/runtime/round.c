@@ -16,6 +16,7 @@
 #include "server/slow_log.h"
 #include "workers/barrier.h"
 #include "workers/claims.h"
+#include "workers/reserve_requests.h"
 
 enum {
     EVENTS_PER_ROUND = 256,
@@ -92,7 +93,8 @@ static void run_more_input(bs_core *core, bs_now now)
 
 static bool has_work(const bs_core *core)
 {
-    return core->server.runnable.first || core->server.more_input.first || bs_barrier_busy(&core->server);
+    return core->server.runnable.first || core->server.more_input.first || core->server.reserving.first ||
+           bs_barrier_busy(&core->server);
 }
 
 /* A single client gains nothing from a sync on another thread, which costs two wake-ups. */
@@ -228,13 +230,17 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
     (void)bs_queue_tick(&core->server.queue, now);
     bs_slow_tick(&core->server, now.mono);
     bs_claims_tick(&core->server, now);
+    bs_reserves_tick(&core->server, now);
     (void)bs_timeouts_tick(core, now);
     if (bs_barrier_next(&core->server) <= now.mono)
         bs_barrier_tick(&core->server, now);
     run_more_input(core, now);
     for (int i = 0; i < count; i++)
         take_event(core, &events[i], now);
-    run_list(core, &core->server.runnable, bs_connection_run, now);
+    do {
+        run_list(core, &core->server.runnable, bs_connection_run, now);
+        bs_reserves_run(&core->server, now);
+    } while (core->server.runnable.first);
     if (bs_barrier_busy(&core->server))
         bs_barrier_round(&core->server, (uint32_t)count, count < EVENTS_PER_ROUND, now);
     bool here = alone(core);
@@ -255,6 +261,7 @@ static int64_t next_time(const bs_core *core)
         bs_heap_first_key(&server->queue.session_times),
         bs_heap_first_key(&server->timeouts),
         bs_pending_claims_next(server),
+        bs_reserves_next(server),
         bs_barrier_next(server),
         bs_slow_next(server),
         bs_binlog_next_sync(core->binlog),

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include "commands/command_stream.h"
+#include "queue/published_heads.h"
 #include "queue/tube_refs.h"
 #include "runtime/connection.h"
 #include "server/remote_state.h"
 #include "workers/barrier.h"
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
+#include "workers/reserve_requests.h"
 
 enum {
     MESSAGES_PER_TURN = 32, /* at once, so that one worker does not block clients and other workers */
@@ -136,15 +138,37 @@ static void output(bs_core *core, uint32_t shard, const bs_frame *frame)
         bs_relay_output(&core->server, session, shard, frame->content, frame->header.length);
 }
 
-static int waited(bs_core *core, uint32_t shard, const bs_frame *frame)
+/* Sends that worker, which watches the tube, the slot in which its head is published. */
+static void send_published(bs_core *core, uint32_t shard, const char *name, size_t length)
 {
-    bs_waited content;
-    if (frame->header.length != sizeof content)
+    char content[sizeof(uint32_t) + UINT8_MAX];
+    const bs_tube *tube = bs_tubes_find(&core->server.queue.tubes, name, length);
+    for (uint8_t i = 0; tube && tube->head_slot && i < tube->peer_ref_count; i++) {
+        bs_peer_refs *refs = &tube->peer_refs[i];
+        if (refs->peer != shard || refs->watchers == 0 || refs->published)
+            continue;
+        refs->published = true;
+        memcpy(content, &tube->head_slot, sizeof tube->head_slot);
+        memcpy(content + sizeof tube->head_slot, name, length);
+        bs_outbox_must_add(&core->server.outboxes[shard], BS_FRAME_PUBLISHED, tube->head_key, content,
+                           sizeof tube->head_slot + length);
+    }
+}
+
+static int published(bs_core *core, const bs_frame *frame)
+{
+    uint32_t slot;
+    if (frame->header.length < sizeof slot)
         return -EBADMSG;
-    memcpy(&content, frame->content, sizeof content);
-    bs_queued_upcall *queued = add_upcall(core, shard, BS_UPCALL_CLAIM_ENDED, frame);
-    queued->upcall.token = content.token;
-    queued->upcall.how = content.how;
+    memcpy(&slot, frame->content, sizeof slot);
+    if (slot == 0 || slot > BS_PUBLISHED_HEADS)
+        return -EBADMSG;
+    bs_tube *tube = bs_tubes_find(&core->server.queue.remote_tubes, frame->content + sizeof slot,
+                                  frame->header.length - sizeof slot);
+    if (!tube)
+        return 0; /* it is not watched any more */
+    tube->head_slot = slot;
+    tube->head_key = frame->header.number;
     return 0;
 }
 
@@ -161,6 +185,7 @@ static int count(bs_core *core, uint32_t shard, const bs_frame *frame)
         return -EBADMSG;
     if (bs_refs_set_peer_counts(&core->server.queue, name, length, refs, frame->header.number) != 0)
         abort(); /* a tube must be known to its worker */
+    send_published(core, shard, name, length);
     return 0;
 }
 
@@ -202,8 +227,6 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
         if (session && !session->proxy)
             bs_core_end_session(core, session, now);
         return 0;
-    case BS_FRAME_WAITED:
-        return waited(core, shard, frame);
     case BS_FRAME_COUNT:
         return count(core, shard, frame);
     case BS_FRAME_CENSUS:
@@ -217,9 +240,15 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
     case BS_FRAME_ARRIVED:
         bs_barrier_arrival_confirmed(&core->server, shard, number);
         return 0;
+    case BS_FRAME_PUBLISHED:
+        return published(core, frame);
     default:
-        return -EBADMSG;
+        break;
     }
+    if (kind < BS_FRAME_HEAD || kind > BS_FRAME_CANCELLED)
+        return -EBADMSG;
+    session = kind < BS_FRAME_HEAD_IS ? proxy_for(core, shard, number) : bs_core_find(core, number);
+    return bs_reserve_frame(&core->server, session, shard, frame, now);
 }
 
 /* Processes whole frames at the front; returns how many bytes. */
@@ -232,7 +261,7 @@ static size_t take_frames(bs_core *core, uint32_t shard, const char *bytes, size
         const int64_t size = bs_frame_read(bytes + done, length - done, &frame);
         if (size == 0)
             break;
-        if (size > 0 && peer->held && frame.header.kind != BS_FRAME_PYTHON && frame.header.kind != BS_FRAME_WAITED)
+        if (size > 0 && peer->held && frame.header.kind != BS_FRAME_PYTHON)
             break;
         if (size < 0 || execute_frame(core, shard, &frame, now) != 0) {
             report_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
@@ -350,6 +379,7 @@ void bs_links_send(bs_core *core)
 {
     if (core->server.queue.workers == 1)
         return;
+    bs_heads_publish(&core->server.queue);
     bs_counts_send(&core->server);
     send_outboxes(core, true);
     send_outboxes(core, false);
@@ -369,7 +399,7 @@ int bs_core_send(bs_core *core, uint32_t shard, uint32_t kind, uint64_t id, cons
         bs_remote *remote = session ? bs_remote_of(&core->server, session) : NULL;
         error = remote ? 0 : -ENOENT;
         if (remote)
-            bs_shard_set_add(remote->contacted_shards, shard);
+            bs_shard_set_add(&remote->contacted_shards, shard);
     }
     if (!error)
         return bs_outbox_add_frame(&core->server.outboxes[shard], kind, id, content, length, fd);
@@ -393,6 +423,7 @@ int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now)
         return error;
     }
     bs_remote_set_peer_state(&core->server, shard, BS_PEER_UP);
+    bs_reserves_peer_changed(&core->server, shard, now);
     bs_core_resume_sessions(core, now);
     bs_core_wake(core);
     return 0;
@@ -412,6 +443,7 @@ void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now)
     bs_remote_set_peer_state(&core->server, shard, BS_PEER_DOWN);
     bs_outbox_free(&core->server.outboxes[shard]);
     bs_barrier_down(&core->server, shard, now);
+    bs_reserves_peer_changed(&core->server, shard, now);
     bs_core_resume_sessions(core, now);
     bs_core_wake(core);
 }

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 #include "server/server_state.h"
+#include "workers/multi_shard_reserve.h"
 
 enum {
-    BS_REPLY_HEAD_MAX = 224, /* USING and the longest name */
-    BS_SHARD_WORDS = 4       /* words of 64 bits in a set of BS_MAX_WORKERS shards */
+    BS_REPLY_HEAD_MAX = 224 /* USING and the longest name */
 };
 
 enum { BS_OUTSTANDING_MAX = 128 }; /* most replies of other workers that one session waits for */
@@ -27,9 +27,14 @@ typedef struct {
 } bs_outstanding_times;
 
 struct bs_remote {
-    uint64_t holding_shards[BS_SHARD_WORDS];   /* where it may hold jobs */
-    uint64_t watching_shards[BS_SHARD_WORDS];  /* that have its watch list */
-    uint64_t contacted_shards[BS_SHARD_WORDS]; /* that have got any frame about it, and need its CLOSE */
+    bs_shard_set holding_shards;               /* where it may hold jobs */
+    bs_shard_set watching_shards;              /* that have its watch list */
+    bs_shard_set contacted_shards;             /* that have got any frame about it, and need its CLOSE */
+    bs_reserve reserve;                        /* of a session at home */
+    bool reserve_starts;                       /* `reserve` has its parameters and has not begun */
+    uint8_t waited;                            /* BS_WAITED_: the end of a wait at home, not processed yet; 0: none */
+    uint32_t deferred;                         /* BS_FRAME_: a request for this shard that waits for pending claims */
+    bs_reserve_step deferred_step;
     uint64_t token;                            /* of the running or last wait (claims.h) */
     uint64_t claimed;                          /* the job it has claimed; 0: none */
     int64_t claimed_since;                     /* wall; when that job became ready */
@@ -53,21 +58,6 @@ struct bs_remote {
     uint8_t head_length;
     char head[BS_REPLY_HEAD_MAX];              /* of a reply whose first line is incomplete */
 };
-
-static inline void bs_shard_set_add(uint64_t *set, uint32_t shard)
-{
-    set[shard / 64] |= UINT64_C(1) << shard % 64;
-}
-
-static inline void bs_shard_set_remove(uint64_t *set, uint32_t shard)
-{
-    set[shard / 64] &= ~(UINT64_C(1) << shard % 64);
-}
-
-static inline bool bs_shard_set_has(const uint64_t *set, uint32_t shard)
-{
-    return set[shard / 64] >> shard % 64 & 1;
-}
 
 /* Returns the session's remote state, allocated if needed; NULL without memory, and the session is broken. */
 static inline bs_remote *bs_remote_of(bs_server *server, bs_session *session)

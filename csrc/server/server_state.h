@@ -17,8 +17,8 @@ enum { BS_PEER_DOWN, BS_PEER_UP, BS_PEER_BUSY };
 typedef struct {
     uint64_t number;
     uint64_t session;
-    bool upcall; /* the waiter is Python, not a command */
-    int64_t at;  /* mono; when the claim is put back */
+    bool request; /* the waiter is a request of a reserve (bs_remote.deferred), not a command */
+    int64_t at;   /* mono; when the claim is put back */
 } bs_pending_claim;
 
 /* By number. */
@@ -121,6 +121,8 @@ struct bs_server {
     bs_session_list held;
     bs_session_list runnable;
     bs_session_list more_input;
+    bs_session_list reserving;
+    bs_session_list asking;
     bs_tracing tracing;
     int64_t latest; /* mono; of the last command (command_stream.c) */
     bs_latency latency;

@@ -1,12 +1,12 @@
 #include "workers/claims.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "queue/job_state.h"
+#include "queue/published_heads.h"
 #include "queue/queue.h"
 #include "server/remote_state.h"
 #include "server/replies.h"
@@ -25,8 +25,6 @@ static void remove_at(bs_pending_claim_list *list, uint32_t index)
     memmove(&list->items[index], &list->items[index + 1], (list->count - index) * sizeof *list->items);
 }
 
-
-
 /* The session has claimed this job of a tube that it watches. */
 static void add_claim(bs_server *server, bs_session *session, const bs_job *job)
 {
@@ -37,6 +35,7 @@ static void add_claim(bs_server *server, bs_session *session, const bs_job *job)
     add(&pending->claims,
         (bs_pending_claim){.number = pending->last, .session = session->id, .at = now_mono + BS_CLAIM_LIMIT_NS});
     job->tube->pending_claims++;
+    bs_head_changed(&server->queue, job->tube);
 }
 
 static void release(bs_server *server, const bs_pending_claim *waiter)
@@ -44,10 +43,8 @@ static void release(bs_server *server, const bs_pending_claim *waiter)
     bs_session *session = bs_sessions_find(&server->queue.sessions, waiter->session);
     if (!session)
         return;
-    if (waiter->upcall) {
-        session->awaits_claims = false;
-        uint32_t home = session->proxy ? session->peer : server->queue.shard;
-        (void)bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIMS_DECIDED, home, session->id);
+    if (waiter->request) {
+        bs_session_list_add(&server->reserving, session);
     } else if (session->stalled) {
         session->stalled = false;
         session->claims_decided = true;
@@ -62,6 +59,7 @@ static bs_tube *remove_claim(bs_server *server, bs_session *session)
     bs_pending_claims *pending = &server->pending_claims;
     bs_tube *tube = session->remote->claimed_tube;
     tube->pending_claims--;
+    bs_head_changed(&server->queue, tube);
     session->remote->claimed_tube = NULL;
     for (uint32_t i = 0; i < pending->claims.count; i++) {
         if (pending->claims.items[i].number == session->remote->claim_number) {
@@ -136,10 +134,10 @@ static bool is_undecided(const bs_server *server, const bs_session *session, con
     }
 }
 
-static void add_waiter(bs_server *server, const bs_session *session, bool upcall)
+static void add_waiter(bs_server *server, const bs_session *session, bool request)
 {
     bs_pending_claims *pending = &server->pending_claims;
-    add(&pending->waiters, (bs_pending_claim){.number = pending->last, .session = session->id, .upcall = upcall});
+    add(&pending->waiters, (bs_pending_claim){.number = pending->last, .session = session->id, .request = request});
 }
 
 bool bs_pending_claims_stall(bs_server *server, bs_session *session, const bs_command *command)
@@ -157,7 +155,6 @@ bool bs_claims_undecided(bs_server *server, bs_session *session)
 {
     if (!watches_claims(session))
         return false;
-    session->awaits_claims = true;
     add_waiter(server, session, true);
     return true;
 }
@@ -176,13 +173,11 @@ void bs_pending_claims_free(bs_pending_claims *pending)
 static void send_outcome(bs_server *server, bs_session *session, int how, const bs_job *job)
 {
     if (session->proxy) {
-        const bs_waited waited = {session->remote->token, how};
+        const bs_reserve_step waited = {session->remote->token, (uint64_t)how};
         bs_outbox_must_add(&server->outboxes[session->peer], BS_FRAME_WAITED, session->home, &waited, sizeof waited);
     } else {
-        bs_queued_upcall *queued =
-            bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);
-        queued->upcall.token = session->remote->token;
-        queued->upcall.how = how;
+        session->remote->waited = (uint8_t)how;
+        bs_session_list_add(&server->reserving, session);
     }
     if (!job)
         return;
@@ -190,11 +185,11 @@ static void send_outcome(bs_server *server, bs_session *session, int how, const 
     add_claim(server, session, job);
 }
 
-int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now)
+void bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now)
 {
     bs_remote *remote = bs_remote_of(server, session);
     if (!remote)
-        return -ENOMEM;
+        return;
     remote->token = token;
     remote->claimed = 0;
     const bs_job *best = bs_queue_best_job(session);
@@ -206,16 +201,15 @@ int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_
     if (!session->proxy)
         session->since = BS_SINCE_NOW;
     if (job) {
-        send_outcome(server, session, BS_CLAIM_JOB, job);
+        send_outcome(server, session, BS_WAITED_JOB, job);
     } else if (bs_queue_deadline_soon(session, now)) {
-        send_outcome(server, session, BS_CLAIM_DEADLINE_SOON, NULL);
+        send_outcome(server, session, BS_WAITED_DEADLINE_SOON, NULL);
     } else if (until <= now.mono || session->eof) {
-        send_outcome(server, session, BS_CLAIM_TIMED_OUT, NULL);
+        send_outcome(server, session, BS_WAITED_TIMED_OUT, NULL);
     } else {
         session->claiming = true;
         bs_queue_wait(&server->queue, session, until);
     }
-    return 0;
 }
 
 void bs_claim_served(bs_server *server, bs_session *session, bs_served how, bs_job *job)
@@ -223,10 +217,10 @@ void bs_claim_served(bs_server *server, bs_session *session, bs_served how, bs_j
     session->claiming = false;
     session->remote->claimed_since = 0; /* it has just become ready */
     send_outcome(server, session,
-         how == BS_SERVED_JOB         ? BS_CLAIM_JOB
-         : how == BS_SERVED_TIMED_OUT ? BS_CLAIM_TIMED_OUT
-                                      : BS_CLAIM_DEADLINE_SOON,
-         job);
+                 how == BS_SERVED_JOB         ? BS_WAITED_JOB
+                 : how == BS_SERVED_TIMED_OUT ? BS_WAITED_TIMED_OUT
+                                              : BS_WAITED_DEADLINE_SOON,
+                 job);
 }
 
 /* Ends the claim; returns its job if the session still holds it, and its tube. */
@@ -242,7 +236,7 @@ static bs_job *claimed_job(bs_server *server, bs_session *session, uint64_t toke
     return held ? job : NULL;
 }
 
-int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now)
+bool bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now)
 {
     bs_tube *tube = NULL;
     bs_job *job = claimed_job(server, session, token, &tube);
@@ -259,23 +253,23 @@ int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now
     return job != NULL;
 }
 
-int bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now)
+bool bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now)
 {
     if (session->claiming && session->remote->token == token) {
         session->claiming = false;
         bs_queue_stop_waiting(&server->queue, session);
-        return 1;
+        return true;
     }
-    if (session->proxy && session->waiting) { /* bs_core_reserve */
+    if (session->proxy && session->waiting) { /* a whole reserve */
         bs_queue_stop_waiting(&server->queue, session);
-        return 1;
+        return true;
     }
     bs_tube *tube = NULL;
     bs_job *job = claimed_job(server, session, token, &tube);
     if (!job) {
         if (tube)
             bs_serve_waiters(&server->queue, tube, now);
-        return 0;
+        return false;
     }
     int64_t since = session->remote->claimed_since;
     bs_job_unlink(&server->queue, job);
@@ -283,7 +277,7 @@ int bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_n
     bs_job_make_ready(&server->queue, job, now);
     if (job->state == BS_READY && since)
         job->at = since;
-    return 1;
+    return true;
 }
 
 void bs_claim_abandon(bs_server *server, bs_session *session, bs_now now)

@@ -17,12 +17,18 @@
 /* Claims pending for longer are put back, because the worker that decides does not respond. */
 #define BS_CLAIM_LIMIT_NS INT64_C(200000000)
 
-/* The functions of api/server.h with these names. */
-int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now);
-int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now);
-int bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now);
+/* Claims the best job now or as soon as there is one. Then home gets WAITED with the token; for a session at home,
+ * remote->waited is set and the session is in `reserving`. */
+void bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now);
 
-/* Does a pending claim affect a tube that the session watches? Then BS_UPCALL_CLAIMS_DECIDED follows. */
+/* Replies RESERVED with the job that was claimed for `token`. False: the job has timed out meanwhile. */
+bool bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now);
+
+/* Stops that wait, or a whole reserve of a proxy, and puts a claimed job back as it was. False: there was nothing to
+ * stop. */
+bool bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now);
+
+/* Does a pending claim affect a tube that the session watches? Then the session is in `reserving` when it is decided. */
 bool bs_claims_undecided(bs_server *server, bs_session *session);
 
 /* Must the command wait for a pending claim? Then the session is stalled. */

@@ -20,6 +20,12 @@ enum {
     UNKNOWN_SHARD = -1
 };
 
+void bs_remote_expect(bs_session *session, uint32_t shard)
+{
+    session->remote->outstanding = 1;
+    session->remote->outstanding_shard = shard;
+}
+
 bool bs_remote_may_reply(bs_session *session)
 {
     if (!bs_remote_awaits_replies(session))
@@ -72,37 +78,6 @@ static int destination(bs_server *server, const bs_session *session, const bs_co
     }
 }
 
-/* Does a reserve of this session involve other shards? */
-static bool reserves_remotely(const bs_session *session)
-{
-    for (uint32_t i = 0; i < session->watch_count; i++)
-        if (session->watches[i].tube->remote)
-            return true;
-    for (uint32_t i = 0; session->remote && i < BS_SHARD_WORDS; i++)
-        if (session->remote->holding_shards[i])
-            return true;
-    return false;
-}
-
-/* Those shards, a byte each. */
-static size_t reserve_shards(const bs_server *server, const bs_session *session, unsigned char *shards)
-{
-    uint64_t set[BS_SHARD_WORDS] = {0};
-    for (uint32_t i = 0; i < session->watch_count; i++) {
-        const bs_tube *tube = session->watches[i].tube;
-        bs_shard_set_add(set, tube->remote ? tube->shard : server->queue.shard);
-    }
-    for (uint32_t i = 0; session->remote && i < BS_SHARD_WORDS; i++)
-        set[i] |= session->remote->holding_shards[i];
-    if (session->reserved.count)
-        bs_shard_set_add(set, server->queue.shard);
-    size_t count = 0;
-    for (uint32_t shard = 0; shard < server->queue.workers; shard++)
-        if (bs_shard_set_has(set, shard))
-            shards[count++] = (unsigned char)shard;
-    return count;
-}
-
 /* --- requests --------------------------------------------------------------------------------------------- */
 
 /* Feeds the session's proxy. 0, or -ENOMEM and nothing is fed. Bytes for a worker that is down are dropped. */
@@ -112,7 +87,7 @@ static int feed(bs_server *server, bs_session *session, uint32_t shard, const ch
     if (server->peers[shard] == BS_PEER_DOWN)
         return 0;
     bs_counts_send(server);
-    bs_shard_set_add(session->remote->contacted_shards, shard);
+    bs_shard_set_add(&session->remote->contacted_shards, shard);
     return bs_outbox_add(&server->outboxes[shard], BS_FRAME_FEED, session->id, head, head_length, bytes, length);
 }
 
@@ -189,25 +164,6 @@ static bs_routing park(bs_session *session)
     return BS_ROUTE_SENT;
 }
 
-static bs_routing reserve(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
-{
-    unsigned char shards[BS_MAX_WORKERS];
-    size_t count = reserve_shards(server, session, shards);
-    if (!bs_remote_of(server, session))
-        return BS_ROUTE_SENT;
-    bs_queue_count_worker(&server->queue, session);
-    for (size_t i = 0; i < count; i++)
-        if (shards[i] != server->queue.shard)
-            bs_remote_send_watches(server, session, shards[i]);
-    bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_RESERVE, 0, session->id);
-    queued->upcall.until = INT64_MAX;
-    if (command->verb == BS_VERB_RESERVE_WITH_TIMEOUT)
-        queued->upcall.until = now.mono + (int64_t)command->number * BS_SECOND;
-    if (bs_bytes_append(&queued->bytes, shards, count) != 0)
-        bs_session_break(server, session);
-    return park(session);
-}
-
 /* Sends a query to a session's proxy. */
 static bool send_query(bs_server *server, bs_session *session, uint32_t shard, const char *text, size_t length)
 {
@@ -257,12 +213,12 @@ void bs_remote_query_answered(bs_server *server, bs_session *session, uint32_t s
     if (some)
         remote->holds_remote_job = true;
     else
-        bs_shard_set_remove(remote->holding_shards, shard);
+        bs_shard_set_remove(&remote->holding_shards, shard);
     bs_timeouts_schedule(server, session);
 }
 
 bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_command *command, const char *line,
-                           size_t length, bs_now now)
+                           size_t length)
 {
     int to = destination(server, session, command);
     if (to == (int)server->queue.shard || to == UNKNOWN_SHARD || command->malformed) {
@@ -281,9 +237,9 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
         return BS_ROUTE_SENT;
     }
     switch (command->verb) {
-    case BS_VERB_RESERVE:
+    case BS_VERB_RESERVE: /* which may become a multi-shard reserve */
     case BS_VERB_RESERVE_WITH_TIMEOUT:
-        return reserves_remotely(session) ? reserve(server, session, command, now) : BS_ROUTE_LOCAL;
+        return BS_ROUTE_LOCAL;
     case BS_VERB_USE:
     case BS_VERB_WATCH:
         return tube_is_known(server, session, command) ? BS_ROUTE_LOCAL : BS_ROUTE_STALLED;
@@ -372,16 +328,16 @@ static void send_watch(bs_server *server, bs_session *session, const bs_tube *tu
 
 void bs_remote_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
 {
-    if (session->remote && bs_shard_set_has(session->remote->watching_shards, tube->shard))
+    if (session->remote && bs_shard_set_has(&session->remote->watching_shards, tube->shard))
         send_watch(server, session, tube, watched);
 }
 
 void bs_remote_send_watches(bs_server *server, bs_session *session, uint32_t shard)
 {
     bs_remote *remote = bs_remote_of(server, session);
-    if (!remote || bs_shard_set_has(remote->watching_shards, shard) || server->peers[shard] == BS_PEER_DOWN)
+    if (!remote || bs_shard_set_has(&remote->watching_shards, shard) || server->peers[shard] == BS_PEER_DOWN)
         return;
-    bs_shard_set_add(remote->watching_shards, shard);
+    bs_shard_set_add(&remote->watching_shards, shard);
     for (uint32_t i = 0; i < session->watch_count; i++) {
         const bs_tube *tube = session->watches[i].tube;
         if (tube->remote && tube->shard == shard)
@@ -392,7 +348,7 @@ void bs_remote_send_watches(bs_server *server, bs_session *session, uint32_t sha
 void bs_remote_end(bs_server *server, const bs_session *session)
 {
     for (uint32_t shard = 0; session->remote && shard < server->queue.workers; shard++)
-        if (bs_shard_set_has(session->remote->contacted_shards, shard))
+        if (bs_shard_set_has(&session->remote->contacted_shards, shard))
             bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_CLOSE, session->id, NULL, 0);
 }
 
@@ -425,7 +381,7 @@ static void fail_outstanding(bs_server *server, bs_session *session)
     }
     remote->head_length = 0;
     if (session->parked)
-        return; /* a reserve, which continues when the worker is up */
+        return; /* a reserve, which goes on (bs_reserves_peer_changed) */
     if (remote->echo_first)
         bs_reply(server, session, remote->echo, BS_HOLD_NONE);
     for (uint32_t i = remote->echo_first; i < lost; i++)
@@ -440,9 +396,9 @@ static void peer_down(bs_server *server, bs_session *session, uint32_t shard)
     bs_remote *remote = session->remote;
     if (!remote || session->proxy)
         return;
-    bs_shard_set_remove(remote->watching_shards, shard);
-    bs_shard_set_remove(remote->contacted_shards, shard);
-    bs_shard_set_remove(remote->holding_shards, shard);
+    bs_shard_set_remove(&remote->watching_shards, shard);
+    bs_shard_set_remove(&remote->contacted_shards, shard);
+    bs_shard_set_remove(&remote->holding_shards, shard);
     if (remote->outstanding > 0 && remote->outstanding_shard == shard)
         fail_outstanding(server, session);
 }

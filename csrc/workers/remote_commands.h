@@ -5,14 +5,12 @@
  *   R1  A session waits for the replies of one shard at a time. A command for another shard, or for this one, is
  *       `stalled` until they have arrived.
  *   R2  All frames about a session to one shard go through one outbox, in order. The core sends frames as it executes
- *       commands; Python sends those of its decisions (a reserve, a search, a migration). Python may send frames about
+ *       commands and reserves; Python sends those of its decisions (a search, a migration). Python may send frames about
  *       a session only from the upcall that parks it until it has its reply, and sends all of them before it gives that
- *       reply or has another shard give it. So frames of the core come before those, or after. Only the CANCEL of a
- *       wait that ends at the same moment may be late; Python still sends it before any frame of the session's next
- *       reserve, and its token is unknown then. The core sends CLOSE last: Python cannot send frames about a session
- *       that has ended (bs_core_send). In the other direction the core sends OUTPUT and ENDED, and Python the answers
- *       to requests. A session with a request has no running command, so the only possible OUTPUT is the reply to the
- *       request: instead of LOST, or after CANCELLED, because it may wait for a sync.
+ *       reply or has another shard give it. So frames of the core come before those, or after. The core sends CLOSE
+ *       last: Python cannot send frames about a session that has ended (bs_core_send). A session that reserves has no
+ *       other running command, so the only possible OUTPUT is the reply to the reserve: instead of LOST, or after
+ *       CANCELLED, because it may wait for a sync.
  *   R3  Counts of users and watchers (COUNT) precede any later line, so that a command at the other worker finds the
  *       session that sends it counted; and they follow a connection that migrates there.
  *
@@ -49,10 +47,13 @@ typedef enum {
 
 /* Routes a command of a session that is no proxy, if there are several workers. */
 bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_command *command, const char *line,
-                           size_t length, bs_now now);
+                           size_t length);
 
 /* May a reply be given now? If not, the session is stalled. For lines that are no commands. */
 bool bs_remote_may_reply(bs_session *session);
+
+/* The reply that a parked session waits for comes from `shard`. */
+void bs_remote_expect(bs_session *session, uint32_t shard);
 
 /* Queries how many jobs a session's proxy holds; the reply updates holding_shards or holds_remote_job. False: not now.
  */

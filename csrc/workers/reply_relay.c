@@ -33,7 +33,7 @@ static void request_migration(bs_server *server, bs_session *session)
         bs_upcalls_add(&server->upcalls, BS_UPCALL_MIGRATE, remote->remote_run_shard, session->id);
     for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
         char one = (char)shard;
-        if (bs_shard_set_has(remote->holding_shards, shard) && bs_bytes_append(&queued->bytes, &one, 1) != 0) {
+        if (bs_shard_set_has(&remote->holding_shards, shard) && bs_bytes_append(&queued->bytes, &one, 1) != 0) {
             bs_session_break(server, session);
             return;
         }
@@ -42,16 +42,13 @@ static void request_migration(bs_server *server, bs_session *session)
     session->parked = true;
 }
 
-/* The other worker has executed the whole reserve, and the wait here was only for its timeout. */
+/* A wait here was only for the timeout of a reserve that the other worker has executed. */
 static void reserve_answered(bs_server *server, bs_session *session)
 {
     if (session->claiming)
         bs_queue_stop_waiting(&server->queue, session);
     session->claiming = session->parked = false;
-    bs_queued_upcall *queued =
-        bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);
-    queued->upcall.token = session->remote->token;
-    queued->upcall.how = BS_CLAIM_ANSWERED;
+    bs_reserve_on_done(&session->remote->reserve);
 }
 
 static void answered(bs_server *server, bs_session *session, uint32_t shard)
@@ -102,7 +99,7 @@ static void head_complete(bs_server *server, bs_session *session, uint32_t shard
     remote->head[remote->head_length - 2] = '\0';
     remote->body_left = body_after(remote->head);
     if (strncmp(remote->head, "RESERVED ", 9) == 0) {
-        bs_shard_set_add(remote->holding_shards, shard);
+        bs_shard_set_add(&remote->holding_shards, shard);
         bs_queue_count_worker(&server->queue, session);
         remote->reserved_job = strtoull(remote->head + 9, NULL, 10);
     }

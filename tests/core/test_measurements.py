@@ -183,21 +183,6 @@ def test_a_clock_that_is_set_back_makes_no_negative_time() -> None:
         assert rig.counters.in_queue.sum == 0
 
 
-def test_a_claim_counts_when_it_is_taken_and_not_before() -> None:
-    with Rig() as rig:
-        rig.client().put()
-        claimer = rig.client()
-        rig.advance(8 * SECOND)
-        rig.core.claim_wait(claimer.session, 1, 2**62, rig.now)
-        assert sum(rig.counters.in_queue.count) == 0
-        rig.core.claim_cancel(claimer.session, 1, rig.now)
-        rig.core.claim_wait(claimer.session, 2, 2**62, rig.now)
-        rig.advance(MILLISECOND)
-        assert rig.core.claim_take(claimer.session, 2, rig.now)
-        assert rig.counters.in_queue.sum == 8 * SECOND + MILLISECOND
-        assert sum(rig.counters.in_queue.count) == 1
-
-
 @pytest.mark.parametrize("interval_ns", [0, SECOND])
 def test_one_sync_and_its_entries(tmp_path: Path, interval_ns: int) -> None:
     with Rig(tmp_path, sync_interval_ns=interval_ns) as rig:

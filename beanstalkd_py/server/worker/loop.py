@@ -111,7 +111,7 @@ class WorkerLoop:
     def _work_periodically(self) -> int:
         while True:
             gevent.sleep(PERIOD_S)
-            self._upcalls.expire_slow_requests()
+            self._upcalls.fail_slow_listings()
             self._memory.check()
 
     def _handle_message(self) -> None:

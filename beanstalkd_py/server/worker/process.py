@@ -44,7 +44,7 @@ def main(
         return EXIT_FOLDER
     log_events(core)
     has_capacity = _capacity_check(shared, config.worker)
-    upcalls = UpcallHandler(core, config.worker, options.workers, has_capacity)
+    upcalls = UpcallHandler(core, options.workers, has_capacity)
     counters = shared.counters(config.worker)
     memory = MemoryTrimmer(lambda: int(counters.job_bytes))
     loop = WorkerLoop(core, upcalls, parent, StatsReply(config, shared), source, memory)

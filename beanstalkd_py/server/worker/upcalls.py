@@ -1,13 +1,12 @@
-"""Handles the core's upcalls: everything that a session needs of several workers.
+"""Handles the core's upcalls: what a session seldom needs of several workers.
 
-Python decides multi-shard reserves, job lookups, migrations and list-tubes. The core relays all
-other commands to other workers itself (csrc/links/worker_links.h).
+Python decides job lookups, migrations and list-tubes. The core relays all other commands to other
+workers itself (csrc/workers/remote_commands.h).
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,23 +14,27 @@ from typing import Any
 import msgpack
 
 from beanstalkd_py.core.clocks import read_clocks
-from beanstalkd_py.core.coordination import Head, Migration, Outcome, UpcallKind
+from beanstalkd_py.core.coordination import Migration, UpcallKind
 from beanstalkd_py.core.core import Core
 from beanstalkd_py.server.logging.setup import LOGGER
-from beanstalkd_py.server.worker.frames import Frame, Kind
-from beanstalkd_py.server.worker.multi_shard_reserve import (
-    INTERNAL_ERROR,
-    MultiShardReserve,
-    Phase,
-)
-from beanstalkd_py.server.worker.peer_requests import PeerRequests
 
 NOT_FOUND = b"NOT_FOUND\r\n"
+INTERNAL_ERROR = b"INTERNAL_ERROR\r\n"
 SLOW_NS = 1_000_000_000
-"""After this time a reserve ignores shards that have not responded, and a list-tubes fails.
+"""After this time a list-tubes fails without the shards that have not responded."""
 
-Long enough for a slow disk, because a reserve without a timeout may then miss a job.
-"""
+Frame = list[Any]
+"""The content of a PYTHON frame (csrc/api/server.h), a msgpack array: a kind and arguments."""
+
+
+class Kind(enum.IntEnum):
+    """Brackets show the arguments."""
+
+    HOLDS = 1  # [session]
+    HOLDS_IS = 2  # [session, number of reserved jobs, capacity for one more connection]
+    TUBES = 3  # [session]
+    TUBES_ARE = 4  # [session, [[number, name], ...]]
+    MOVE = 5  # [all but the descriptor of a Migration], with the descriptor
 
 
 @dataclass(slots=True)
@@ -80,7 +83,7 @@ class JobLookup:
 
 
 class UpcallHandler:
-    """The upcalls of one worker, `shard`. Implements Shards for the reserves of its sessions.
+    """The upcalls of one worker.
 
     `has_capacity` returns whether this worker can adopt one more connection.
     """
@@ -88,24 +91,17 @@ class UpcallHandler:
     def __init__(
         self,
         core: Core,
-        shard: int,
         workers: int,
         has_capacity: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.home = shard
         self._has_capacity = has_capacity
         self._core = core
         self._workers = workers
         self._pack = msgpack.Packer().pack
-        self._peers: dict[int, PeerRequests] = {}
-        self._reserves: dict[int, MultiShardReserve] = {}
+        self._peers: set[int] = set()
         self._lookups: dict[int, JobLookup] = {}
-        self._deferred: dict[int, Callable[[], None]] = {}
-        """Requests to this shard that wait until pending claims are decided, by session."""
         self._migrations: dict[int, PendingMigration] = {}
         self._listings: dict[int, Listing] = {}
-        self._later: deque[Callable[[], None]] = deque()
-        self._next_token = itertools.count(1).__next__
 
     # --- peers --------------------------------------------------------------------------------
 
@@ -115,20 +111,12 @@ class UpcallHandler:
         if shard in self._peers:
             self._remove_peer(shard)
         self._core.add_peer(shard, fd)
-        self._peers[shard] = PeerRequests(
-            self._core, shard, lambda frame: self._send(shard, frame), self._has_capacity
-        )
-        for session in self._reserves:
-            self._core.send_watches(session, shard)
-        for session in list(self._reserves):
-            self._with_reserve(session, lambda r: r.on_up(shard))
+        self._peers.add(shard)
         self.handle_all()
 
     def _remove_peer(self, shard: int) -> None:
-        del self._peers[shard]
+        self._peers.remove(shard)
         self._core.lose_peer(shard)
-        for session in list(self._reserves):
-            self._with_reserve(session, lambda r: r.on_down(shard))
         for session, lookup in list(self._lookups.items()):
             if lookup.shard == shard:
                 self._ask_next(session, lookup)
@@ -146,9 +134,7 @@ class UpcallHandler:
         while True:
             while (upcall := self._core.next_upcall()) is not None:
                 self._handle(upcall)
-            if self._later:
-                self._later.popleft()()
-            elif not self._core.resume_peers():
+            if not self._core.resume_peers():
                 break
         self._core.flush()
 
@@ -166,17 +152,8 @@ class UpcallHandler:
                 self._remove_peer(shard)
             case UpcallKind.PROTOCOL_ERROR:
                 raise ValueError(f"worker {shard} sent an invalid frame")
-            case UpcallKind.CLAIM_ENDED:
-                self._claim_ended(shard, session, int(upcall.token), Outcome(upcall.how))
-            case UpcallKind.CLAIMS_DECIDED:
-                self._claims_decided(shard, session)
-            case UpcallKind.RESERVE:
-                self._reserve(session, list(core.upcall_bytes(upcall)), int(upcall.until))
-            case UpcallKind.SESSION_CLOSED if shard == self.home:
-                self._forget(session)
             case UpcallKind.SESSION_CLOSED:
-                if shard in self._peers:
-                    self._peers[shard].proxy_closed(session)
+                self._forget(session)
             case UpcallKind.FIND_JOB:
                 lookup = JobLookup(core.upcall_bytes(upcall), sorted(self._peers))
                 self._lookups[session] = lookup
@@ -189,8 +166,6 @@ class UpcallHandler:
                 raise ValueError(f"the core sent an upcall of unknown kind {unknown}")
 
     def _forget(self, session: int) -> None:
-        self._reserves.pop(session, None)
-        self._deferred.pop(session, None)
         self._lookups.pop(session, None)
         self._migrations.pop(session, None)
         self._listings.pop(session, None)
@@ -200,20 +175,13 @@ class UpcallHandler:
     def _send(self, shard: int, frame: Frame) -> None:
         self._core.send(shard, self._pack(frame))
 
-    def _send_for(self, session: int, shard: int, kind: Kind, *rest: Any) -> None:
-        self._core.send(shard, self._pack([kind, session, *rest]), session=session)
-
     def _handle_frame(self, shard: int, frame: Frame, fd: int | None) -> None:
         match frame:
-            case [Kind.HEAD_IS, session, token, *rest]:
-                head = Head(*rest)
-                if not head.holds:
-                    self._core.holds_nothing(session, shard)
-                self._with_reserve(session, lambda r: r.on_head(shard, token, head))
-            case [Kind.LOST, session, token]:
-                self._with_reserve(session, lambda r: r.on_lost(shard, token))
-            case [Kind.CANCELLED, session, token, stopped]:
-                self._with_reserve(session, lambda r: r.on_cancelled(shard, token, stopped))
+            case [Kind.HOLDS, session]:
+                held = self._core.holds(self._core.proxy(shard, session))
+                self._send(shard, [Kind.HOLDS_IS, session, held, self._has_capacity()])
+            case [Kind.TUBES, session]:
+                self._send(shard, [Kind.TUBES_ARE, session, self._core.tubes()])
             case [Kind.HOLDS_IS, session, held, has_capacity]:
                 self._holds(session, shard, held, has_capacity)
             case [Kind.TUBES_ARE, session, tubes]:
@@ -224,7 +192,7 @@ class UpcallHandler:
                 LOGGER.error("closed a moved connection: too many open files; raise ulimit -n")
                 self._core.migration_lost(shard)
             case _:
-                self._peers[shard].handle(frame)
+                raise ValueError(f"worker {shard} sent an unknown frame: {frame!r}")
 
     def _output(self, shard: int, session: int, data: bytes) -> None:
         lookup = self._lookups.get(session)
@@ -233,7 +201,7 @@ class UpcallHandler:
         reply = lookup.on_output(data)
         if reply is not None:
             del self._lookups[session]
-            self._core.expect(session, shard, 1)
+            self._core.expect(session, shard)
             self._core.relay_output(session, shard, reply)
         elif lookup.not_found:
             self._ask_next(session, lookup)
@@ -249,146 +217,16 @@ class UpcallHandler:
         complete = len(self._peers) == self._workers - 1
         self._core.answer(session, NOT_FOUND if complete else INTERNAL_ERROR)
 
-    # --- reserve ------------------------------------------------------------------------------
-
-    def _reserve(self, session: int, shards: list[int], until: int) -> None:
-        reserve = MultiShardReserve(self, session, shards, until, _now_mono, self._next_token)
-        self._reserves[session] = reserve
-        reserve.start()
-        self._drop_if_done(session, reserve)
-
-    def expire_slow_requests(self) -> None:
-        """Apply SLOW_NS to reserves and listings. The loop calls this periodically."""
-        since_mono = _now_mono() - SLOW_NS
-        slow = [
-            session
-            for session, reserve in self._reserves.items()
-            if reserve.phase is Phase.HEADS and reserve.heads_requested_mono < since_mono
-        ]
-        for session in slow:
-            self._with_reserve(session, lambda r: r.on_slow())
-        unanswered = [
-            session
-            for session, listing in self._listings.items()
-            if listing.started_mono < since_mono
-        ]
-        for session in unanswered:
-            self._fail_listing(session)
-        if slow or unanswered:
-            self.handle_all()
-
-    def _with_reserve(self, session: int, event: Callable[[MultiShardReserve], None]) -> None:
-        reserve = self._reserves.get(session)
-        if reserve is not None:
-            event(reserve)
-            self._drop_if_done(session, reserve)
-
-    def _drop_if_done(self, session: int, reserve: MultiShardReserve) -> None:
-        if reserve.done and self._reserves.get(session) is reserve:
-            del self._reserves[session]
-
-    def _claim_ended(self, shard: int, session: int, token: int, outcome: Outcome) -> None:
-        if outcome is Outcome.ANSWERED:
-            self._with_reserve(session, lambda r: r.on_done())
-        else:
-            self._with_reserve(session, lambda r: r.on_waited(shard, token, outcome))
-
-    def _head_here(self, session: int, token: int, decided: bool) -> None:
-        head = self._core.head(session, decided)
-        if head is None:
-            self._deferred[session] = lambda: self._head_here(session, token, decided=True)
-        else:
-            self._reserve_later(session, lambda r: r.on_head(self.home, token, head))
-
-    def _claim_here(self, session: int, token: int, pri: int, decided: bool) -> None:
-        claimed = self._core.claim(session, pri, decided)
-        if claimed is None:
-            self._deferred[session] = lambda: self._claim_here(session, token, pri, decided=True)
-        else:
-            self._claim_decided(self.home, session, token, claimed)
-
-    def _claims_decided(self, shard: int, session: int) -> None:
-        if shard != self.home:
-            if shard in self._peers:
-                self._peers[shard].claims_decided(session)
-            return
-        retry = self._deferred.pop(session, None)
-        if retry is not None:
-            retry()
-
-    # These implement Shards. Responses of this shard come later, like those of other shards.
-
-    def is_up(self, shard: int) -> bool:
-        return shard == self.home or shard in self._peers
-
-    def head(self, shard: int, session: int, token: int) -> None:
-        if shard != self.home:
-            self._send_for(session, shard, Kind.HEAD, token)
-        else:
-            self._head_here(session, token, decided=False)
-
-    def claim(self, shard: int, session: int, token: int, pri: int) -> None:
-        if shard != self.home:
-            self._core.expect(session, shard, 1)
-            self._send_for(session, shard, Kind.CLAIM, token, pri)
-        else:
-            self._claim_here(session, token, pri, decided=False)
-
-    def wait(self, shard: int, session: int, token: int, until: int) -> None:
-        if shard != self.home:
-            self._send_for(session, shard, Kind.WAIT, token)
-        else:
-            self._core.claim_wait(session, token, until)
-
-    def take(self, shard: int, session: int, token: int) -> None:
-        if shard != self.home:
-            self._core.expect(session, shard, 1)
-            self._send_for(session, shard, Kind.TAKE, token)
-        else:
-            self._claim_decided(shard, session, token, self._core.claim_take(session, token))
-
-    def cancel(self, shard: int, session: int, token: int) -> None:
-        if shard != self.home:
-            self._send_for(session, shard, Kind.CANCEL, token)
-        else:
-            self._core.claim_cancel(session, token)
-
-    def reserve(self, shard: int, session: int, token: int, poll: bool) -> None:
-        self._core.expect(session, shard, 1)
-        self._send_for(session, shard, Kind.RESERVE, token, poll)
-
-    def answer(self, session: int, reply: bytes) -> None:
-        self._core.answer(session, reply)
-
-    def withdraw(self, session: int) -> None:
-        self._core.expect(session, self.home, 0)
-
-    def _claim_decided(self, shard: int, session: int, token: int, answered: bool) -> None:
-        if answered:
-            self._reserve_later(session, lambda r: r.on_done())
-        else:
-            self._reserve_later(session, lambda r: r.on_lost(shard, token))
-
-    def _reserve_later(self, session: int, event: Callable[[MultiShardReserve], None]) -> None:
-        # By then the session may have started another reserve.
-        reserve = self._reserves.get(session)
-
-        def run() -> None:
-            if self._reserves.get(session) is reserve:
-                self._with_reserve(session, event)
-
-        self._later.append(run)
-
     # --- migration ----------------------------------------------------------------------------
 
     def _prepare_migration(self, session: int, shard: int, may_hold: set[int]) -> None:
         awaited = may_hold | {shard}
-        if awaited - self._peers.keys():
+        if awaited - self._peers:
             self._core.cancel_migration(session)
             return
         self._migrations[session] = PendingMigration(shard, awaited)
         for other in awaited:
-            self._send_for(session, other, Kind.HOLDS)
+            self._core.send(other, self._pack([Kind.HOLDS, session]), session=session)
 
     def _holds(self, session: int, shard: int, held: int, has_capacity: bool) -> None:
         move = self._migrations.get(session)
@@ -429,6 +267,13 @@ class UpcallHandler:
             listing.awaited.discard(shard)
             listing.tubes.extend((number, name) for number, name in tubes)
             self._answer_listing(session, listing)
+
+    def fail_slow_listings(self) -> None:
+        """Apply SLOW_NS. The loop calls this periodically."""
+        since_mono = _now_mono() - SLOW_NS
+        for session, listing in list(self._listings.items()):
+            if listing.started_mono < since_mono:
+                self._fail_listing(session)
 
     def _fail_listing(self, session: int) -> None:
         del self._listings[session]

@@ -1,8 +1,9 @@
-"""A model of shards, homes and channels for MultiShardReserve; the caller picks each event.
+"""A model of shards, homes and channels for multi-shard reserves; the caller picks each event.
 
 `events` lists the possible next events - a message arrives, a job is put, time is up, a worker
 dies - and `do` executes one of them. So a test can try any order, and all orders. A shard
-implements csrc/workers/claims.c with lists; a home implements upcalls.py.
+implements csrc/workers/claims.c with lists; a home implements reserve_requests.c. The reserves are
+those of csrc/workers/multi_shard_reserve.c.
 
 The invariants are asserted here after every event.
 """
@@ -15,26 +16,20 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from core.workers.reserve_library import Head, Reserve
+
 from beanstalkd_py.core.clocks import NEVER
-from beanstalkd_py.core.coordination import Head, Outcome
-from beanstalkd_py.server.worker.multi_shard_reserve import (
-    DEADLINE_SOON,
-    INTERNAL_ERROR,
-    STRICT_TRIES,
-    TIMED_OUT,
-    WORST_PRIORITY,
-    MultiShardReserve,
-    Phase,
-)
+
+TIMED_OUT = b"TIMED_OUT\r\n"
+DEADLINE_SOON = b"DEADLINE_SOON\r\n"
+INTERNAL_ERROR = b"INTERNAL_ERROR\r\n"
+WORST_PRIORITY = 2**32 - 1
+WAITED_JOB, WAITED_TIMED_OUT, WAITED_DEADLINE_SOON = 1, 2, 3
 
 POLL = 0
 """`until` of a reserve-with-timeout 0: its time is up from the start."""
 LATER = 10
 """`until` of a reserve with a timeout: its time is up after the event `time`."""
-
-PYTHONS = ("ended", "head_is", "lost", "waited", "cancelled")
-"""Upcalls to a home worker, in order. The client gets its reply without one
-(csrc/runtime/worker_links.h)."""
 
 Event = tuple[Any, ...]
 Frame = tuple[Any, ...]
@@ -54,8 +49,8 @@ class Plan:
     puts: list[Order]
     mishaps: dict[str, int] = field(default_factory=dict)
     mortal: frozenset[int] = frozenset()
-    prompt: bool = False
-    """Python reads at once if nothing else is to be read: fewer orders."""
+    published: bool = True
+    """Shards publish their heads."""
 
 
 class Claim(NamedTuple):
@@ -74,7 +69,8 @@ class Shard:
         self.reserved: dict[Order, int] = {}  # by client
         self.claimed: dict[int, Claim] = {}  # by client; it may not take the job
         self.claims = 0
-        self.questions: list[tuple[int, Frame]] = []  # the last claim it waits for, and a question
+        self.waiters: list[tuple[int, int]] = []  # the last claim it waits for, and a client
+        self.deferred: dict[int, Frame] = {}  # the request of such a client
         self.waiting: list[tuple[int, int, str]] = []  # client, token, "claim" or "reserve"
         self.soon: set[int] = set()
 
@@ -91,7 +87,7 @@ class Client:
         self.held: set[int] = set()  # shards
         self.spoken: set[int] = set()
         self.expected: int | None = None  # the shard that is to reply
-        self.reserve: MultiShardReserve | None = None
+        self.reserve = Reserve()
         self.known = 0  # the serial of that one; the client may be one further
         self.serial = 0
         self.asking = False
@@ -112,10 +108,9 @@ class World:
         self.puts = list(plan.puts)
         self.mishaps = dict(plan.mishaps)
         self.mortal = plan.mortal
-        self.prompt = plan.prompt
+        self.published = plan.published
         self.time = 1
         self.last_job = 0
-        self.tokens = [0 for _ in every]
         self.up = [[True for _ in every] for _ in every]  # up[home][shard], as home knows
         self.broken: set[tuple[int, int]] = set()  # (home, shard) without a socket
         self.channels: dict[tuple[int, int], list[Frame]] = {
@@ -124,8 +119,7 @@ class World:
         # Replies for clients of other homes leave at the end of a round, or when they are on disk:
         # later than frames about them.
         self.outgoing: list[list[Frame]] = [[] for _ in every]
-        self.upcalls: list[list[Frame]] = [[] for _ in every]
-        self.later: list[list[Frame]] = [[] for _ in every]
+        self.upcalls: list[list[Frame]] = [[] for _ in every]  # events of a home's own shard
         self.homes = [Home(self, home) for home in every]
 
     # --- what can happen ---
@@ -140,8 +134,6 @@ class World:
                 events.append(("outgoing", home))
             if self.upcalls[home]:
                 events.append(("upcall", home))
-            elif self.later[home]:  # the router takes all upcalls first
-                events.append(("later", home))
         events += [
             ("timer", n)
             for n, client in enumerate(self.clients)
@@ -158,9 +150,7 @@ class World:
         if self.time < LATER and any(c.asking and c.until == LATER for c in self.clients):
             events.append(("time",))
         for n, client in enumerate(self.clients):
-            # A client with a reply from another shard continues at once, before Python's upcalls.
-            has_reply = any(f[1] == n for f in self.later[client.home])
-            if not client.gone and not client.asking and client.plan and not has_reply:
+            if not client.gone and not client.asking and client.plan:
                 events.append(("start", n))
         for mishap, left in self.mishaps.items():
             if left:
@@ -199,15 +189,14 @@ class World:
         """Nothing is under way."""
         for n, shard in enumerate(self.shards):
             assert not shard.claimed, f"shard {n} keeps {shard.claimed} for no client"
-            assert not shard.questions, f"shard {n} does not answer {shard.questions}"
+            assert not shard.waiters, f"shard {n} does not answer {shard.deferred}"
         for n, client in enumerate(self.clients):
             waits_at = {s for s in range(len(self.shards)) if self._waits(s, n)}
             if not client.asking:
                 assert not waits_at, f"client {n} waits at {waits_at} and has its reply"
                 continue
             reserve = client.reserve
-            assert reserve is not None and not reserve.done, f"client {n} never gets a reply"
-            assert reserve.phase in (Phase.WAITING, Phase.REMOTE), "it hangs"
+            assert reserve.phase in ("WAITING", "REMOTE"), f"client {n} never gets a reply"
             assert client.home in waits_at, "no worker keeps its time"
             up = {s for s in client.watched if self.up[client.home][s]}
             assert waits_at >= up - {client.home}
@@ -229,6 +218,7 @@ class World:
                     tuple(s.ready),
                     frozenset(s.reserved.items()),
                     *_renumbered(s),
+                    frozenset(s.deferred.items()),
                     tuple(s.waiting),
                     frozenset(s.soon),
                 )
@@ -245,7 +235,7 @@ class World:
                     frozenset(n for n, open_claims in c.pending_claims.items() if open_claims),
                     c.was_soon,
                     c.known == c.serial,
-                    _key_of(c.reserve) if c.reserve is not None and not c.reserve.done else None,
+                    c.reserve.key(),
                 )
                 for c in self.clients
             ),
@@ -257,7 +247,6 @@ class World:
             tuple(map(tuple, self.channels.values())),
             tuple(map(tuple, self.outgoing)),
             tuple(map(tuple, self.upcalls)),
-            tuple(map(tuple, self.later)),
         )
 
     def copy(self) -> World:
@@ -267,16 +256,11 @@ class World:
         new.shards = [_copy_of(shard) for shard in self.shards]
         new.clients = [_copy_of(client) for client in self.clients]
         for client in new.clients:
-            if client.reserve is not None:
-                home = new.homes[client.home]
-                client.reserve = _copy_of(client.reserve)
-                vars(client.reserve).update(
-                    _shards=home, _now_mono=home.now_mono, _next_token=home.next_token
-                )
-        for name in ("puts", "mishaps", "tokens", "broken"):
+            client.reserve = client.reserve.copy()
+        for name in ("puts", "mishaps", "broken"):
             setattr(new, name, copy.copy(getattr(self, name)))
         new.channels = {pair: list(frames) for pair, frames in self.channels.items()}
-        for name in ("up", "outgoing", "upcalls", "later"):
+        for name in ("up", "outgoing", "upcalls"):
             setattr(new, name, [list(row) for row in getattr(self, name)])
         return new
 
@@ -293,21 +277,17 @@ class World:
             for n, shard in enumerate(self.shards)
         }
         client.was_soon = any(n in shard.soon for shard in self.shards)
-        if self.upcalls[client.home]:
-            self.upcalls[client.home].append(("reserve", n, client.serial))
-        else:
-            self._begin(n)
+        self.upcalls[client.home].append(("reserve", n, client.serial))
 
     def _begin(self, n: int) -> None:
         client = self.clients[n]
-        home = self.homes[client.home]
-        concerned = sorted(client.watched | client.held)
         client.known = client.serial
         client.polls = client.until <= self.time
-        client.reserve = MultiShardReserve(
-            home, n, concerned, client.until, home.now_mono, home.next_token
-        )
-        client.reserve.start()
+        concerned = client.watched | client.held
+        client.reserve.start(self.session(n), client.home, concerned, client.until)
+
+    def session(self, n: int) -> Session:
+        return Session(self.homes[self.clients[n].home], n)
 
     def replied(self, n: int, reply: Any) -> None:
         """The client reads a reply."""
@@ -338,7 +318,7 @@ class World:
 
     def _vanish(self, n: int) -> None:
         client = self.clients[n]
-        client.gone, client.asking, client.reserve, client.expected = True, False, None, None
+        client.gone, client.asking, client.expected = True, False, None
 
     # --- time, jobs ---
 
@@ -348,7 +328,7 @@ class World:
     def _do_timer(self, n: int) -> None:
         home = self.clients[n].home
         token = self._stop_waiting(home, n)
-        self._send_waited(home, n, token, Outcome.TIMED_OUT)
+        self._send_waited(home, n, token, WAITED_TIMED_OUT)
 
     def _do_put(self) -> None:
         shard, pri = self.puts.pop(0)
@@ -386,7 +366,7 @@ class World:
             if c == client:
                 self._stop_waiting(n, client)
                 if kind == "claim":
-                    self._send_waited(n, client, token, Outcome.DEADLINE_SOON)
+                    self._send_waited(n, client, token, WAITED_DEADLINE_SOON)
                 else:
                     self._reply(n, client, DEADLINE_SOON)
 
@@ -402,7 +382,7 @@ class World:
         claimed = [claim.job for claim in old.claimed.values() if claim.job]
         new.ready = sorted([*old.ready, *old.reserved, *claimed])
         self.shards[n] = new
-        self.outgoing[n], self.upcalls[n], self.later[n] = [], [], []
+        self.outgoing[n], self.upcalls[n] = [], []
         for c, client in enumerate(self.clients):
             if client.home == n:
                 self._vanish(c)
@@ -417,16 +397,16 @@ class World:
 
     def _do_up(self, home: int, n: int) -> None:
         """Connect the new worker, before or after the end of the old one was noticed."""
-        while self.upcalls[home] or self.later[home]:  # UpcallHandler.add_peer
-            self._do_upcall(home) if self.upcalls[home] else self._do_later(home)
+        while self.upcalls[home]:  # UpcallHandler.add_peer
+            self._do_upcall(home)
         self.broken.discard((home, n))
         if self.channels[n, home]:
             self.channels[n, home] = []
             self._lose(home, n)
         self.up[home][n] = True
-        for client in self.clients:
-            if client.home == home and client.asking and client.reserve is not None:
-                client.reserve.on_up(n)
+        for c, client in enumerate(self.clients):
+            if client.home == home and not client.gone:
+                client.reserve.on_up(self.session(c), n)
 
     def _lose(self, home: int, n: int) -> None:
         self.up[home][n] = False
@@ -441,8 +421,7 @@ class World:
             client.heads.pop(n, None)
             if client.expected == n:
                 client.expected = None
-            if client.asking and client.reserve is not None:
-                client.reserve.on_down(n)
+            client.reserve.on_down(self.session(c), n)
 
     # --- messages ---
 
@@ -453,12 +432,8 @@ class World:
 
     def _do_channel(self, here: int, there: int) -> None:
         kind, *rest = self.channels[here, there].pop(0)
-        if kind in PYTHONS:
-            frame = ("from", rest[0] if rest else None, here, kind, *rest[1:])
-            if self.prompt and not self.upcalls[there]:
-                self._happens(there, frame)
-            else:
-                self.upcalls[there].append(frame)
+        if kind == "ended":
+            self.upcalls[there].append(("ended", None, here))
         elif kind == "close":
             self._close(there, *rest)
         elif kind in ("head", "claim", "wait", "take", "cancel", "reserve"):
@@ -467,10 +442,10 @@ class World:
             self._arrives(here, kind, *rest)
 
     def _take(self, home: int, n: int, kind: str, client: int, *rest: Any) -> None:
-        """A frame of another home; proxies.py."""
+        """A frame of another home."""
         match kind, *rest:
-            case "head", _:
-                self.head(n, client, *rest)
+            case "head", token:
+                self.send_head(n, client, token)
             case "claim", _, _:
                 self.claim(n, client, *rest)
             case "wait", token:
@@ -478,14 +453,16 @@ class World:
             case "take", token:
                 if not self.take(n, client, token):
                     self._send(n, home, ("lost", client, token))
-            case "cancel", token:
-                stopped = self.cancel(n, client, token)
-                self._send(n, home, ("cancelled", client, token, stopped))
+            case "cancel", token, confirm:
+                deferred = self.shards[n].deferred.pop(client, None) is not None
+                stopped = self.cancel(n, client, token) or deferred
+                if confirm:
+                    self._send(n, home, ("cancelled", client, token, stopped))
             case "reserve", token, poll:
                 self._reserve_alone(n, client, token, poll)
 
     def _arrives(self, n: int, kind: str, client: int, *rest: Any) -> None:
-        """A frame of a shard at the client's home; upcalls.py."""
+        """A frame of a shard at the client's home."""
         asking = self.clients[client]
         if asking.gone:
             return
@@ -495,21 +472,20 @@ class World:
             self.replied(client, *rest)
             if self._waits(asking.home, client):
                 self._stop_waiting(asking.home, client)
-            self.upcalls[asking.home].append(("done", client, asking.serial))
+            asking.reserve.on_done()
             return
-        reserve = asking.reserve
-        if reserve is None or reserve.done:
-            return
+        reserve, session = asking.reserve, self.session(client)
         match kind, *rest:
             case "head_is", token, head:
-                asking.heads[n] = head
-                reserve.on_head(n, token, head)
+                if token == reserve.c.token:
+                    asking.heads[n] = head
+                reserve.on_head(session, n, token, head)
             case "lost", token:
-                reserve.on_lost(n, token)
+                reserve.on_lost(session, token)
             case "waited", token, outcome:
-                reserve.on_waited(n, token, outcome)
+                reserve.on_waited(session, n, token, outcome)
             case "cancelled", token, stopped:
-                reserve.on_cancelled(n, token, stopped)
+                reserve.on_cancelled(session, token, stopped)
 
     def _do_outgoing(self, n: int) -> None:
         _, client, _ = frame = self.outgoing[n].pop(0)
@@ -518,26 +494,17 @@ class World:
     def _do_upcall(self, home: int) -> None:
         self._happens(home, self.upcalls[home].pop(0))
 
-    def _do_later(self, home: int) -> None:
-        self._happens(home, self.later[home].pop(0))
-
     def _happens(self, home: int, frame: Frame) -> None:
         kind, client, *rest = frame
-        if kind == "certain":
-            self._ask_again(home, client, *rest)
-        elif kind == "from" and rest[1] == "ended":
-            self._lose(home, rest[0])
-        elif kind == "from":
-            self._arrives(*rest[:2], client, *rest[2:])
+        if kind == "decided":
+            self._ask_again(home, client)
+        elif kind == "ended":
+            self._lose(home, *rest)
         elif kind == "reserve":
             if self.clients[client].serial == rest[0] and not self.clients[client].gone:
                 self._begin(client)
-        elif kind != "done":
+        else:
             self._arrives(home, kind, client, *rest)
-        elif self.clients[client].known == rest[0] and not self.clients[client].gone:
-            reserve = self.clients[client].reserve
-            assert reserve is not None
-            reserve.on_done()
 
     # --- a shard's part: claims.c ---
 
@@ -556,41 +523,60 @@ class World:
     def _is_pending(self, n: int, client: int) -> bool:
         return n in self.clients[client].watched and bool(self.shards[n].claimed)
 
-    def _ask_again(self, n: int, client: int, kind: str, *rest: Any) -> None:
-        if kind == "head":
-            self.head(n, client, *rest, certain=True)
-        elif kind == "claim":
-            self.claim(n, client, *rest, certain=True)
-        else:
-            self._reserve_alone(n, client, *rest, certain=True)
+    def _defer(self, n: int, client: int, *request: Any) -> None:
+        shard = self.shards[n]
+        shard.waiters.append((shard.claims, client))
+        shard.deferred[client] = request
 
-    def head(self, n: int, client: int, token: int, certain: bool = False) -> None:
-        """Return the head of this shard for that client."""
-        shard, home = self.shards[n], self.clients[client].home
-        if not certain and self._is_pending(n, client):
-            shard.questions.append((shard.claims, ("certain", client, "head", token)))
+    def _ask_again(self, n: int, client: int) -> None:
+        """Execute the request that waited for pending claims."""
+        request = self.shards[n].deferred.pop(client, None)
+        if request is None:
             return
-        best = self._best(n, client)
-        head = Head(best is not None, best is not None, client in shard.soon, *(best or (0, 0)))
-        frame = ("head_is", client, token, head)
-        if home == n:
-            self.later[n].append(frame)
+        kind, token, *rest = request
+        if kind == "claim":
+            self.claim(n, client, token, *rest, decided=True)
+        elif kind == "whole":
+            self._reserve_alone(n, client, token, *rest, decided=True)
+        elif self.clients[client].home == n:
+            head = self.head(n, client, token, decided=True)
+            self._arrives(n, "head_is", client, token, head)
         else:
-            self._send(n, home, frame)
+            self.send_head(n, client, token, decided=True)
 
-    def claim(self, n: int, client: int, token: int, pri: int, certain: bool = False) -> None:
+    def head(self, n: int, client: int, token: int, decided: bool = False) -> Head | None:
+        """Return the head of this shard for that client; None: the request is deferred."""
+        if not decided and self._is_pending(n, client):
+            self._defer(n, client, "head", token)
+            return None
+        pri, id_ = self._best(n, client) or (0, 0)
+        holds = list(self.shards[n].reserved.values()).count(client)
+        return Head(id_, pri, holds, client in self.shards[n].soon)
+
+    def send_head(self, n: int, client: int, token: int, decided: bool = False) -> None:
+        head = self.head(n, client, token, decided)
+        if head is not None:
+            self._send(n, self.clients[client].home, ("head_is", client, token, head))
+
+    def published_head(self, n: int, client: int) -> Head | None:
+        """Return what a home reads in shared memory; None: the shard has to be asked."""
+        if not self.published or self._is_pending(n, client):
+            return None
+        pri, id_ = self._best(n, client) or (0, 0)
+        return Head(id_, pri)
+
+    def claim(self, n: int, client: int, token: int, pri: int, decided: bool = False) -> None:
         """Hand out the best job if its priority is not lower."""
-        shard, home = self.shards[n], self.clients[client].home
-        if not certain and self._is_pending(n, client):
-            shard.questions.append((shard.claims, ("certain", client, "claim", token, pri)))
+        home = self.clients[client].home
+        if not decided and self._is_pending(n, client):
+            self._defer(n, client, "claim", token, pri)
             return
         best = self._best(n, client)
-        given = best is not None and best[0] <= pri
-        if given:
+        if best is not None and best[0] <= pri:
             self._give(n, client)
-        if home == n:
-            self.homes[n]._decided(client, token, given)
-        elif not given:
+        elif home == n:
+            self.clients[client].reserve.on_lost(self.session(client), token)
+        else:
             self._send(n, home, ("lost", client, token))
 
     def wait(self, n: int, client: int, token: int, until: int) -> None:
@@ -601,9 +587,9 @@ class World:
         if self._best(n, client) is not None:
             self._claim(n, client, token)
         elif client in shard.soon:
-            self._send_waited(n, client, token, Outcome.DEADLINE_SOON)
+            self._send_waited(n, client, token, WAITED_DEADLINE_SOON)
         elif until <= self.time:
-            self._send_waited(n, client, token, Outcome.TIMED_OUT)
+            self._send_waited(n, client, token, WAITED_TIMED_OUT)
         else:
             shard.waiting.append((client, token, "claim"))
 
@@ -626,22 +612,18 @@ class World:
         ):
             self._stop_waiting(n, client)
             return True
-        asked = len(shard.questions)
-        shard.questions = [
-            (last, frame) for last, frame in shard.questions if frame[1:3] != (client, "reserve")
-        ]
         job = self._decided_job(n, client, token)
         if job is not None:
             self._make_ready(n, job)
         else:
             self._serve(n)
-        return job is not None or len(shard.questions) < asked
+        return job is not None
 
     def _claim(self, n: int, client: int, token: int) -> None:
         shard = self.shards[n]
         shard.claims += 1
         shard.claimed[client] = Claim(token, shard.claims, shard.ready.pop(0))
-        self._send_waited(n, client, token, Outcome.JOB)
+        self._send_waited(n, client, token, WAITED_JOB)
 
     def _decided_job(self, n: int, client: int, token: int) -> Order | None:
         """The job of a claim that is over now."""
@@ -650,17 +632,17 @@ class World:
             return None
         job = shard.claimed.pop(client).job
         oldest = min((c.number for c in shard.claimed.values()), default=shard.claims + 1)
-        while shard.questions and shard.questions[0][0] < oldest:
-            self.upcalls[n].append(shard.questions.pop(0)[1])
+        while shard.waiters and shard.waiters[0][0] < oldest:
+            self.upcalls[n].append(("decided", shard.waiters.pop(0)[1]))
         return job
 
     def _reserve_alone(
-        self, n: int, client: int, token: int, poll: bool, certain: bool = False
+        self, n: int, client: int, token: int, poll: bool, decided: bool = False
     ) -> None:
         shard = self.shards[n]
         now_or_never = poll or self._best(n, client) is not None
-        if now_or_never and not certain and self._is_pending(n, client):
-            shard.questions.append((shard.claims, ("certain", client, "reserve", token, poll)))
+        if now_or_never and not decided and self._is_pending(n, client):
+            self._defer(n, client, "whole", token, poll)
         elif self._best(n, client) is not None:
             self._give(n, client)
         elif client in shard.soon:
@@ -694,11 +676,12 @@ class World:
         """RESERVED is the number of its shard, because the home learns no more from it."""
         home = self.clients[client].home
         if home == n:
+            self.clients[client].reserve.on_done()
             self.replied(client, reply)
         else:
             self.outgoing[n].append(("output", client, reply))
 
-    def _send_waited(self, n: int, client: int, token: int, outcome: Outcome) -> None:
+    def _send_waited(self, n: int, client: int, token: int, outcome: int) -> None:
         home = self.clients[client].home
         frame = ("waited", client, token, outcome)
         if home == n:
@@ -711,9 +694,8 @@ class World:
         shard = self.shards[n]
         if self._waits(n, client):
             self._stop_waiting(n, client)
-        shard.questions = [(last, frame) for last, frame in shard.questions if frame[1] != client]
-        # Later decisions about it are ignored.
-        self.upcalls[n] = [f for f in self.upcalls[n] if f[:2] != ("certain", client)]
+        shard.waiters = [(last, waiter) for last, waiter in shard.waiters if waiter != client]
+        shard.deferred.pop(client, None)
         if client in shard.claimed:
             self.cancel(n, client, shard.claimed[client].token)
         shard.soon.discard(client)
@@ -724,96 +706,95 @@ class World:
 
 
 class Home:
-    """The shards for the connections of one worker; messages to itself are delayed, too."""
+    """The shards for the connections of one worker."""
 
     def __init__(self, world: World, home: int) -> None:
         self.world = world
         self.home = home
 
-    def now_mono(self) -> int:
-        return self.world.time
 
-    def next_token(self) -> int:
-        self.world.tokens[self.home] += 1
-        return self.world.tokens[self.home]
+class Session:
+    """Requests of the reserves of one client."""
+
+    def __init__(self, home: Home, number: int) -> None:
+        self.world = home.world
+        self.home = home.home
+        self.number = number
+        self.client = home.world.clients[number]
+
+    def now(self) -> int:
+        return self.world.time
 
     def is_up(self, shard: int) -> bool:
         return self.world.up[self.home][shard]
 
-    def _send(self, shard: int, kind: str, session: int, *rest: Any) -> None:
-        client = self.world.clients[session]
-        client.spoken.add(shard)
-        self.world._send(self.home, shard, (kind, session, *rest))
+    def _send(self, shard: int, kind: str, *rest: Any) -> None:
+        self.client.spoken.add(shard)
+        self.world._send(self.home, shard, (kind, self.number, *rest))
 
-    def head(self, shard: int, session: int, token: int) -> None:
-        self.world.clients[session].heads.pop(shard, None)
-        if shard != self.home:
-            self._send(shard, "head", session, token)
-        else:
-            self.world.head(shard, session, token)
+    def head(self, shard: int, token: int, exact: bool) -> Head | None:
+        self.client.heads.pop(shard, None)
+        found = None
+        if shard == self.home:
+            found = self.world.head(shard, self.number, token)
+        elif not exact or shard not in self.client.held:
+            found = self.world.published_head(shard, self.number)
+        if found is not None:
+            self.client.heads[shard] = found
+        elif shard != self.home:
+            self._send(shard, "head", token)
+        return found
 
-    def claim(self, shard: int, session: int, token: int, pri: int) -> None:
-        client = self.world.clients[session]
-        known = {n: (h.pri, h.id) for n, h in client.heads.items() if h.ready}
+    def claim(self, shard: int, token: int, pri: int) -> None:
+        known = {n: (h.pri, h.id) for n, h in self.client.heads.items() if h.id}
         assert known[shard] == min(known.values()), "there is a better one"
-        reserve = client.reserve
-        assert reserve is not None
         others = [best[0] for n, best in known.items() if n != shard]
-        choosy = reserve._tries <= STRICT_TRIES
-        assert pri == (min(others) if others and choosy else WORST_PRIORITY)
+        strict = self.client.reserve.is_strict
+        assert pri == (min(others) if others and strict else WORST_PRIORITY)
         if shard != self.home:
-            self._expect(session, shard)
-            self._send(shard, "claim", session, token, pri)
+            self._expect(shard)
+            self._send(shard, "claim", token, pri)
         else:
-            self.world.claim(shard, session, token, pri)
+            self.world.claim(shard, self.number, token, pri)
 
-    def wait(self, shard: int, session: int, token: int, until: int) -> None:
+    def wait(self, shard: int, token: int, until: int) -> None:
         if shard != self.home:
-            self._send(shard, "wait", session, token)
+            self._send(shard, "wait", token)
         else:
-            self.world.wait(shard, session, token, until)
+            self.world.wait(shard, self.number, token, until)
 
-    def take(self, shard: int, session: int, token: int) -> None:
+    def take(self, shard: int, token: int) -> None:
         if shard != self.home:
-            self._expect(session, shard)
-            self._send(shard, "take", session, token)
-        else:
-            self._decided(session, token, self.world.take(shard, session, token))
+            self._expect(shard)
+            self._send(shard, "take", token)
+        elif not self.world.take(shard, self.number, token):
+            self.client.reserve.on_lost(self, token)
 
-    def cancel(self, shard: int, session: int, token: int) -> None:
+    def cancel(self, shard: int, token: int, confirm: bool) -> None:
         if shard != self.home:
-            self._send(shard, "cancel", session, token)
+            self._send(shard, "cancel", token, confirm)
         else:
-            self.world.cancel(shard, session, token)
+            self.world.cancel(shard, self.number, token)
 
-    def reserve(self, shard: int, session: int, token: int, poll: bool) -> None:
-        self._expect(session, shard)
-        self._send(shard, "reserve", session, token, poll)
+    def whole(self, shard: int, token: int, poll: bool) -> None:
+        self._expect(shard)
+        self._send(shard, "reserve", token, poll)
 
-    def answer(self, session: int, reply: bytes) -> None:
-        client = self.world.clients[session]
-        if not client.asking:
-            return  # as bs_core_answer: it has its reply, and `done` is on its way
+    def reply(self, reply: bytes) -> None:
+        client = self.client
         assert client.known == client.serial, f"{reply!r} is for what it had asked before"
         assert client.expected is None, f"{reply!r}, and shard {client.expected} answers too"
-        assert not self.world._waits(self.home, session), f"{reply!r}, and home goes on waiting"
-        self.world.replied(session, reply)
+        assert not self.world._waits(self.home, self.number), f"{reply!r}, and home goes on waiting"
+        self.world.replied(self.number, reply)
 
-    def withdraw(self, session: int) -> None:
-        client = self.world.clients[session]
-        assert client.known == client.serial, "what it asks now is withdrawn"
-        client.expected = None
+    def withdraw(self) -> None:
+        assert self.client.known == self.client.serial, "what it asks now is withdrawn"
+        self.client.expected = None
 
-    def _expect(self, session: int, shard: int) -> None:
-        client = self.world.clients[session]
-        assert client.known == client.serial, "it has asked for something else since"
-        assert client.expected is None, "two shards are to answer"
-        client.expected = shard
-
-    def _decided(self, session: int, token: int, answered: bool) -> None:
-        serial = self.world.clients[session].serial
-        frame = ("done", session, serial) if answered else ("lost", session, token)
-        self.world.later[self.home].append(frame)
+    def _expect(self, shard: int) -> None:
+        assert self.client.known == self.client.serial, "it has asked for something else since"
+        assert self.client.expected is None, "two shards are to answer"
+        self.client.expected = shard
 
 
 def _copy_of(thing: Any) -> Any:
@@ -831,17 +812,5 @@ def _renumbered(shard: Shard) -> tuple[Hashable, ...]:
     claims = sorted((c.number, client, c.token, c.job) for client, c in shard.claimed.items())
     return (
         tuple(claim[1:] for claim in claims),
-        tuple((bisect_right(numbers, last), frame) for last, frame in shard.questions),
-    )
-
-
-def _key_of(reserve: MultiShardReserve | None) -> Hashable:
-    known = vars(reserve)
-    return (
-        reserve.phase if reserve else None,
-        known["_token"],
-        known["_asked"],
-        known["_tries"],
-        frozenset(known["_pending"]),
-        frozenset(known["_heads"].items()),
+        tuple((bisect_right(numbers, last), waiter) for last, waiter in shard.waiters),
     )

@@ -57,7 +57,7 @@ class Cluster:
         config = CoreConfig(worker=shard, workers=self.workers, colocate=self.colocate)
         core = self.cores[shard] = Core(config, self.shared)
         core.limit(self.limits)
-        router = self.routers[shard] = UpcallHandler(core, shard, self.workers)
+        router = self.routers[shard] = UpcallHandler(core, self.workers)
         for other, its_router in enumerate(self.routers):
             if its_router is not None and other != shard:
                 here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

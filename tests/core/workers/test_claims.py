@@ -70,6 +70,9 @@ PLANS = {
     "another worker dies": Plan(
         3, [(0, frozenset({1}), [LATER, POLL])], [(1, 5)], {"down": 1}, frozenset({2})
     ),
+    "a worker that was asked dies, and the other has a job": Plan(
+        3, [(0, frozenset({1, 2}), [LATER])], [(2, 5)], {"down": 1}, frozenset({1})
+    ),
     "the worker of a client dies": Plan(
         2,
         [(0, BOTH, [NEVER]), (1, BOTH, [NEVER])],
@@ -115,22 +118,18 @@ LARGE_PLANS = {
 }
 
 
-LARGE = ("two clients with two homes", "time is up for two")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in PLANS]
-)
-def test_every_order_of_events(name: str) -> None:
-    assert explore(PLANS[name]) > 10
+@pytest.mark.parametrize("published", [False, True], ids=["asked", "published"])
+@pytest.mark.parametrize("name", PLANS)
+def test_every_order_of_events(name: str, published: bool) -> None:
+    assert explore(replace(PLANS[name], published=published)) > 10
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("published", [False, True], ids=["asked", "published"])
 @pytest.mark.parametrize("name", LARGE_PLANS)
-def test_every_order_of_more_events(name: str) -> None:
-    assert explore(replace(LARGE_PLANS[name], prompt=True)) > 1000
+def test_every_order_of_more_events(name: str, published: bool) -> None:
+    assert explore(replace(LARGE_PLANS[name], published=published)) > 100
 
 
 def plans(shards: int) -> st.SearchStrategy[Plan]:

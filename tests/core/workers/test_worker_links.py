@@ -7,6 +7,7 @@ import enum
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,8 +20,7 @@ from beanstalkd_py.core._core import lib
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.core.shared_memory import new_shared
-from beanstalkd_py.server.worker.frames import Frame, Kind
-from beanstalkd_py.server.worker.upcalls import UpcallHandler
+from beanstalkd_py.server.worker.upcalls import Frame, Kind, UpcallHandler
 
 MESSAGE_BYTES = 1 << 16
 FRAME_BYTES = 48 * 1024
@@ -44,12 +44,22 @@ class C(enum.IntEnum):
     CLOSE = lib.BS_FRAME_CLOSE
     OUTPUT = lib.BS_FRAME_OUTPUT
     ENDED = lib.BS_FRAME_ENDED
-    WAITED = lib.BS_FRAME_WAITED
     COUNT = lib.BS_FRAME_COUNT
     CENSUS = lib.BS_FRAME_CENSUS
     SYNC = lib.BS_FRAME_SYNC
     SYNCED = lib.BS_FRAME_SYNCED
     ARRIVED = lib.BS_FRAME_ARRIVED
+    PUBLISHED = lib.BS_FRAME_PUBLISHED
+    HEAD = lib.BS_FRAME_HEAD
+    CLAIM = lib.BS_FRAME_CLAIM
+    WAIT = lib.BS_FRAME_WAIT
+    TAKE = lib.BS_FRAME_TAKE
+    CANCEL = lib.BS_FRAME_CANCEL
+    RESERVE = lib.BS_FRAME_RESERVE
+    HEAD_IS = lib.BS_FRAME_HEAD_IS
+    LOST = lib.BS_FRAME_LOST
+    WAITED = lib.BS_FRAME_WAITED
+    CANCELLED = lib.BS_FRAME_CANCELLED
 
 
 HEADER = struct.Struct("=IIQ")
@@ -70,6 +80,16 @@ def pack(frame: Frame) -> bytes:
 
 def count(name: bytes, users: int, watchers: int, holds: int, number: int) -> CoreFrame:
     return C.COUNT, number, struct.pack("=IIIBxxx", users, watchers, holds, 0) + name
+
+
+def step(kind: C, session: int, token: int, argument: int = 0) -> CoreFrame:
+    """A frame of a multi-shard reserve: bs_reserve_step."""
+    return kind, session, struct.pack("=QQ", token, argument)
+
+
+def head_is(session: int, token: int, job: int) -> CoreFrame:
+    """The head of a shard that has this job of priority 0, or none: bs_head_is."""
+    return C.HEAD_IS, session, struct.pack("=QQII?7x", token, job, 0, 0, False)
 
 
 class Unpacker:
@@ -96,7 +116,7 @@ class Other:
         self.shared = new_shared()
         self.shared.workers = 2
         self.core = Core(CoreConfig(worker=US, workers=2, max_job_size=1 << 24), self.shared)
-        self.router = UpcallHandler(self.core, US, 2)
+        self.router = UpcallHandler(self.core, 2)
         self.unpacker = Unpacker()
         self.connect()
 
@@ -160,31 +180,44 @@ def test_frames_may_be_cut_anywhere(other: Other) -> None:
     """Also between those of the core and those of Python."""
     frames = [
         (C.FEED, HOME, b"\x02+%b\r\n" % HERE),
-        [Kind.HEAD, HOME, 1],
+        step(C.HEAD, HOME, 1),
+        [Kind.HOLDS, HOME],
         (C.FEED, HOME, PUT % HERE),
-        [Kind.HEAD, HOME, 2],
+        step(C.HEAD, HOME, 2),
+        [Kind.HOLDS, HOME],
         (C.CLOSE, HOME, b""),
     ]
-    nothing, best = [False, False, False, 0, 0, 0], [True, True, False, 0, 1, 0]
-    replies = [
-        [Kind.HEAD_IS, HOME, 1, *nothing],
-        [Kind.HEAD_IS, HOME, 2, *best],
-    ]
+    nothing = [Kind.HOLDS_IS, HOME, 0, True]
+    replies = [head_is(HOME, 1, 0), nothing, head_is(HOME, 2, 1), nothing]
     data = b"".join(map(packed, frames))
     for cut in range(1, len(data)):
         other.send_bytes(data[:cut])
         other.send_bytes(data[cut:])
         got = other.frames()
-        assert [frame for frame in got if frame[0] == Kind.HEAD_IS] == replies
+        assert [frame for frame in got if frame in replies] == replies
         # The reply leaves at the end of the round, after immediate frames, or not at all.
-        reported = [frame for frame in got if frame[0] != Kind.HEAD_IS]
+        reported = [frame for frame in got if frame not in replies]
         assert reported in ([], [(C.OUTPUT, HOME, b"INSERTED 1\r\n")])
         other.send((C.FEED, HOME + 1, b"delete 1\r\n"))
         assert other.frames() == [(C.OUTPUT, HOME + 1, b"DELETED\r\n")]
     data += data
     for byte in data:
         other.send_bytes(bytes([byte]))
-    assert [frame for frame in other.frames() if frame[0] == Kind.HEAD_IS][:2] == replies
+    assert [frame for frame in other.frames() if frame in replies][:4] == replies
+
+
+def test_a_claim_counts_when_it_is_taken_and_not_before(other: Other) -> None:
+    other.send((C.FEED, HOME, PUT % HERE + b"\x02+%b\r\n" % HERE))
+    begin = time.monotonic_ns()
+    in_queue = other.shared.worker[US].in_queue
+    other.send(step(C.WAIT, HOME, 1), step(C.CANCEL, HOME, 1), step(C.WAIT, HOME, 2))
+    assert sum(in_queue.count) == 0
+    time.sleep(0.01)
+    end = time.monotonic_ns()
+    other.send(step(C.TAKE, HOME, 2))
+    assert other.frames()[-1] == (C.OUTPUT, HOME, b"RESERVED 1 1\r\nx\r\n")
+    assert sum(in_queue.count) == 1
+    assert in_queue.sum >= end - begin
 
 
 def test_a_frame_of_many_messages(other: Other) -> None:
@@ -268,7 +301,11 @@ def test_a_busy_worker_gets_no_replies_until_it_reads(other: Other) -> None:
     "data",
     [
         packed([99, 1]),
-        packed([Kind.HEAD]),
+        packed([Kind.HOLDS]),
+        packed((C.HEAD, HOME, bytes(15))),
+        packed((C.HEAD_IS, HOME, bytes(31))),
+        packed((C.PUBLISHED, 1, bytes(3))),
+        packed((C.PUBLISHED, 1, bytes(4))),
         packed((C.FEED, 0, b"x")),
         packed((C.SYNC, 0, b"")),
         packed((C.COUNT, 1, bytes(15))),
@@ -298,7 +335,7 @@ def test_content_that_is_not_expected(data: bytes, kind: C, number: int) -> None
 
 
 def test_a_message_with_a_descriptor_has_one_frame(other: Other) -> None:
-    frames = packed([Kind.HEAD, HOME, 1]) * 2
+    frames = packed([Kind.HOLDS, HOME]) * 2
     reader, writer = os.pipe()
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [writer]))]
     other.socket.sendmsg([frames], rights)
@@ -341,7 +378,7 @@ def test_nothing_is_sent_for_a_session_that_has_ended(other: Other) -> None:
     other.core.end(client)
     other.run()
     other.frames()
-    other.core.send(THEM, pack([Kind.HEAD, client, 1]), session=client)
+    other.core.send(THEM, pack([Kind.HOLDS, client]), session=client)
     other.core.flush()
     assert other.frames() == []
 
@@ -424,7 +461,7 @@ def test_a_waiter_gets_its_job_before_the_putter_gets_its_reply() -> None:
     shared = new_shared()
     shared.workers = 3
     core = Core(CoreConfig(worker=us, workers=3, max_job_size=1 << 24), shared)
-    router = UpcallHandler(core, us, 3)
+    router = UpcallHandler(core, 3)
     sockets = {}
     for shard in (putter, waiter):
         sockets[shard], theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -440,7 +477,7 @@ def test_a_waiter_gets_its_job_before_the_putter_gets_its_reply() -> None:
     for each in sockets.values():
         assert next(Unpacker().feed(each.recv(MESSAGE_BYTES)))[0] == C.CENSUS
     sockets[waiter].send(
-        packed((C.FEED, HOME, b"watch %b\r\n" % name)) + packed([Kind.WAIT, HOME, 5])
+        packed((C.FEED, HOME, b"watch %b\r\n" % name)) + packed(step(C.WAIT, HOME, 5))
     )
     run()
     sockets[waiter].recv(MESSAGE_BYTES)

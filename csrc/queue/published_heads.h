@@ -1,0 +1,36 @@
+/* The best ready job (the head) of each tube that other workers watch, in shared memory.
+ *
+ * A worker finds there at which shard its sessions' next job is, without asking. A slot is written by the tube's worker
+ * only, at the end of each round that changed the head, before frames and replies leave: a client that has its reply
+ * may rely on the effect. Readers check `sequence`, which is odd during a change (a seqlock), and `key`, which is unique
+ * over the lives of all workers. A head is a hint: the tube's worker decides. Tubes beyond BS_PUBLISHED_HEADS have no
+ * slot, and their worker is asked.
+ */
+#ifndef BS_PUBLISHED_HEADS_H
+#define BS_PUBLISHED_HEADS_H
+
+#include "queue/queue_state.h"
+
+/* The head of a tube of this shard may have changed. */
+static inline void bs_head_changed(bs_queue *queue, bs_tube *tube)
+{
+    if (!tube->head_slot || tube->head_changed)
+        return;
+    tube->head_changed = true;
+    tube->next_changed = queue->first_head_changed;
+    queue->first_head_changed = tube;
+}
+
+/* Other workers have other numbers of watchers: assigns or frees the tube's slot. */
+void bs_head_watchers_changed(bs_queue *queue, bs_tube *tube);
+
+/* Publishes all changes. */
+void bs_heads_publish(bs_queue *queue);
+
+/* Clears the slots of this shard, which a worker that has died may have left. */
+void bs_heads_clear(bs_queue *queue);
+
+/* Reads the head of a remote tube; false if it is not known. Its id is 0 if the tube has no job. */
+bool bs_head_read(const bs_queue *queue, const bs_tube *tube, bs_published_head *head);
+
+#endif
