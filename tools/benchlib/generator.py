@@ -6,6 +6,7 @@ line of stdout is one JSON object: the fields of LoadResult that clients measure
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import signal
@@ -43,12 +44,16 @@ class Generator:
         self._load = Load(plan.inflight, plan.body, pri_spread=plan.pri_spread)
         self._sockets: list[socket.socket] = []
         self._timed_s = 0.0
+        self._watched = [b"bench-watch-%d" % number for number in range(plan.watch)]
 
     def prepare(self) -> None:
         plan = self._plan
         if plan.fill or plan.prefill_tubes:
             with self._connect() as filler:
-                self._fill(filler, plan.fill)
+                if plan.watch:
+                    self._fill_watched(filler)
+                else:
+                    self._fill(filler, plan.fill)
                 # A delayed job keeps its tube without a ready job.
                 tubes = (b"use bench-%d\r\n" % number for number in range(plan.prefill_tubes))
                 _send(filler, (tube + self._put(YEAR_S, 1) for tube in tubes), replies=2)
@@ -62,12 +67,20 @@ class Generator:
             if plan.tube_per_connection:
                 tube = b"bench-own-%d" % number
                 _send(client, [b"use %b\r\nwatch %b\r\nignore default\r\n" % (tube, tube)], 3)
-            self._load.add(client.fileno(), Role.CONSUMER if plan.take else Role.CYCLES)
+            watches = [b"watch %b\r\n" % tube for tube in self._watched]
+            _send(client, [*watches, b"ignore default\r\n"] if watches else [], 1)
+            role = Role.DRAIN if watches else Role.CONSUMER if plan.take else Role.CYCLES
+            self._load.add(client.fileno(), role)
 
     def run(self) -> None:
         plan = self._plan
         if plan.take:
             self._take()
+        elif plan.watch:
+            begun = time.perf_counter()
+            self._load.start(0, LIMIT_S)
+            self._run_to_end()
+            self._timed_s = time.perf_counter() - begun
         elif plan.seconds:
             self._timed_s = plan.seconds
             self._load.start(plan.warmup, plan.seconds)
@@ -99,6 +112,11 @@ class Generator:
 
     def _fill(self, filler: socket.socket, jobs: int) -> None:
         _send(filler, (self._put(0, self._plan.body) for _ in range(jobs)), replies=1)
+
+    def _fill_watched(self, filler: socket.socket) -> None:
+        tubes = itertools.islice(itertools.cycle(self._watched), self._plan.fill)
+        puts = (b"use %b\r\n%b" % (tube, self._put(0, self._plan.body)) for tube in tubes)
+        _send(filler, puts, replies=2)
 
     def _run_to_end(self) -> None:
         while self._load.run(1.0):

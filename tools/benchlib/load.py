@@ -26,7 +26,9 @@ class LoadPlan:
 
     Before the load it puts `fill` jobs, with `pri_spread` random priorities, makes `prefill_tubes`
     with one delayed job each, and opens `idle` connections. With `take` one connection reserves and
-    deletes that many jobs instead of cycles, and puts as many back. `seconds` 0 only prepares.
+    deletes that many jobs instead of cycles, and puts as many back. With `watch` each connection
+    watches that many tubes, over which the `fill` jobs are spread in turn, and reserves and deletes
+    until no job is left. `seconds` 0 only prepares.
     """
 
     connections: int = 1
@@ -40,6 +42,7 @@ class LoadPlan:
     pri_spread: int = 1
     take: int = 0
     tube_per_connection: bool = False
+    watch: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ client at a local and a remote tube, or use deep pipelines.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import statistics
@@ -14,6 +15,7 @@ import subprocess
 import time
 
 from . import BenchError
+from .load import LoadResult
 from .placement import APART, FREE
 from .scenarios import Bench, Figure, Figures, Scenario
 from .servers import HOST, Server, ServerSpec, running, scratch_folder
@@ -25,6 +27,8 @@ CONNECTIONS_AT_A_TIME = 1_000
 CLOSE_SECONDS = 2.0
 WORKERS = 2
 ROUNDS = 5
+WATCHED = 8
+WATCHED_JOBS = 64_000
 
 
 def tubes_by_shard(spec: ServerSpec, workers: int) -> list[bytes]:
@@ -153,6 +157,27 @@ def measure_workers(bench: Bench, spec: ServerSpec) -> Figures:
     return {"throughput": statistics.median(ratios), "CPU per op": statistics.median(costs)}
 
 
+def measure_watching(bench: Bench, spec: ServerSpec) -> Figures:
+    """Compare clients that watch tubes of all shards on one worker, on several, and on C's."""
+    found: dict[str, list[float]] = {}
+    for _, clients in itertools.product(range(ROUNDS), (1, 16)):
+        c = watching_load(bench, bench.reference, clients)
+        one = watching_load(bench, spec, clients, "--workers", "1")
+        for workers in (2, 4):
+            many = watching_load(bench, spec, clients, "--workers", str(workers))
+            name = f"{workers} workers, {clients} clients"
+            cpu = many.server_cpu_us_per_op / one.server_cpu_us_per_op
+            found.setdefault(f"{name}: rate", []).append(many.ops_per_s / one.ops_per_s)
+            found.setdefault(f"{name}: CPU", []).append(cpu)
+            found.setdefault(f"{name}: C's rate", []).append(many.ops_per_s / c.ops_per_s)
+    return {name: statistics.median(ratios) for name, ratios in found.items()}
+
+
+def watching_load(bench: Bench, spec: ServerSpec, clients: int, *options: str) -> LoadResult:
+    with scratch_folder(bench.folder) as scratch, running(spec, scratch, options) as server:
+        return bench.load(server, clients, 1, watch=WATCHED, fill=WATCHED_JOBS)
+
+
 def measure_connections(bench: Bench, spec: ServerSpec) -> Figures:
     """Open connections, a thousand at a time, send one command each, and close them."""
     tubes = tubes_by_shard(spec, WORKERS)
@@ -196,6 +221,21 @@ WORKER_FIGURES = (
     Figure("CPU per op", "x", "ours <= 1.1"),
 )
 
+WATCHING_FIGURES = tuple(
+    Figure(f"{workers} workers, {clients} clients: {key}", "x", target)
+    for workers, clients, rate, cpu in (
+        (2, 1, 0.85, 0),
+        (2, 16, 0.9, 1.6),
+        (4, 1, 0, 0),
+        (4, 16, 0.8, 2),
+    )
+    for key, target in (
+        ("rate", ours_at_least(rate) if rate else None),
+        ("CPU", ours_at_most(cpu) if cpu else None),
+        ("C's rate", ours_at_least(1)),
+    )
+)
+
 SHARD_SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "workers",
@@ -214,6 +254,14 @@ SHARD_SCENARIOS: tuple[Scenario, ...] = (
         measure_workers,
         WORKER_FIGURES,
         placement=FREE,
+        slow=True,
+        ours_only=True,
+    ),
+    Scenario(
+        "watching",
+        f"clients that watch {WATCHED} tubes of all shards, several workers against one",
+        measure_watching,
+        WATCHING_FIGURES,
         slow=True,
         ours_only=True,
     ),
