@@ -48,9 +48,9 @@ void bs_history_set_archived(bs_history *history, uint32_t folder, uint32_t file
 /* Why bs_history_read has returned: everything durable is read; the budget is used up; a topic is needed. */
 enum { BS_HISTORY_END, BS_HISTORY_MORE, BS_HISTORY_TOPIC };
 
-/* Reads about `budget` bytes of files, or makes that many bytes of messages, up to the durable position: `safe_end` in
- * file `safe_file`. Returns a BS_HISTORY_ value; or a negative errno, and then there are no messages. */
-int bs_history_read(bs_history *history, uint32_t folder, uint32_t safe_file, uint64_t safe_end, uint64_t budget);
+/* Reads about `budget` bytes of files, or makes that many bytes of messages, up to the durable position: `durable_end` in
+ * file `durable_file`. Returns a BS_HISTORY_ value; or a negative errno, and then there are no messages. */
+int bs_history_read(bs_history *history, uint32_t folder, uint32_t durable_file, uint64_t durable_end, uint64_t budget);
 
 /* Returns the batch of hs_item (store/store.h) of the last bs_history_read, valid until the next. */
 const char *bs_history_items(const bs_history *history, size_t *length, uint64_t *count);

@@ -83,7 +83,7 @@ int bs_reader_accept(bs_reader *reader);
 /* Reads the size of the open file again, because a server writes to it. 0 or a negative errno. */
 int bs_reader_refresh(bs_reader *reader);
 
-/* Drops the jobs whose full entry is in a file read before, because those files were removed. */
+/* Drops all jobs read so far, because the files of their full entries were removed. */
 void bs_reader_forget(bs_reader *reader);
 
 /* Returns what the last bs_reader_open or bs_reader_run has found; valid until the next. */

@@ -1,7 +1,5 @@
 #include "base/number.h"
 
-#include <string.h>
-
 char *bs_write_number(char *out, uint64_t number)
 {
     static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
@@ -15,7 +13,5 @@ char *bs_write_number(char *out, uint64_t number)
         memcpy(at -= 2, pairs + number * 2, 2);
     else
         *--at = (char)('0' + number);
-    size_t length = (size_t)(digits + sizeof digits - at);
-    memcpy(out, at, length);
-    return out + length;
+    return bs_write_bytes(out, at, (size_t)(digits + sizeof digits - at));
 }

@@ -84,7 +84,7 @@ static char *append_space(bs_binlog *binlog, size_t size)
     return space;
 }
 
-static void appended(bs_binlog *binlog, size_t size)
+static void extend_buffer(bs_binlog *binlog, size_t size)
 {
     bs_bytes_extend(&binlog->buffer, size);
     binlog->end += (int64_t)size;
@@ -100,7 +100,7 @@ static void append(bs_binlog *binlog, const bs_job *job, bool full, uint32_t res
     bs_binlog_file *file = bs_binlog_file_now(binlog);
     const bool has_deadline = job->state == BS_DELAYED || job->state == BS_RESERVED;
     const int64_t at = has_deadline ? bs_entry_deadline(job->at - now.mono, now.wall) : job->at;
-    appended(binlog, bs_entry_encode(space, job, (uint8_t)job->state, at, full, reserve_age, file->number));
+    extend_buffer(binlog, bs_entry_encode(space, job, (uint8_t)job->state, at, full, reserve_age, file->number));
     file->used = true;
 }
 
@@ -148,7 +148,7 @@ static void append_last_id(bs_binlog *binlog, bs_now now)
     if (id == 0 || bs_job_table_find(binlog->jobs, id))
         return;
     char *space = append_space(binlog, BS_ENTRY_SHORT);
-    appended(binlog, bs_entry_encode_last_id(space, id, now.wall, bs_binlog_file_now(binlog)->number));
+    extend_buffer(binlog, bs_entry_encode_last_id(space, id, now.wall, bs_binlog_file_now(binlog)->number));
 }
 
 void bs_binlog_open_next(bs_binlog *binlog, bs_now now)
@@ -289,7 +289,7 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
     bs_binlog_file *file = bs_binlog_file_now(binlog);
     const uint32_t truncated = ended == BS_ENDED_TRUNCATED ? BS_EXTRA_TRUNCATED : 0;
     const uint32_t extra = bs_binlog_reserve_age(binlog, job, now) | truncated;
-    appended(binlog, bs_entry_encode(space, job, BS_INVALID, now.wall, false, extra, file->number));
+    extend_buffer(binlog, bs_entry_encode(space, job, BS_INVALID, now.wall, false, extra, file->number));
     file->used = true;
     binlog->appended++;
     binlog->owed--;

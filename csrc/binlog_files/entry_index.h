@@ -36,7 +36,7 @@ typedef struct {
 
 /* Positions are below 1 << (8 * width). */
 void bs_index_init(bs_index *index, size_t width);
-void bs_index_free(bs_index *index);
+void bs_index_free(bs_index *index); /* leaves it empty, ready for use */
 
 /* Adds a job or replaces its record. Returns 0 or -ENOMEM. */
 int bs_index_put(bs_index *index, uint64_t id, const bs_spot *spot);

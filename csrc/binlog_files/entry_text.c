@@ -17,17 +17,6 @@ static const char *const STATES[] = {"deleted", "ready", "reserved", "buried", "
 
 #define PUT(at, text) (memcpy((at), (text), sizeof(text) - 1), (at) + sizeof(text) - 1)
 
-static char *put_bytes(char *at, const char *bytes, size_t length)
-{
-    memcpy(at, bytes, length);
-    return at + length;
-}
-
-static char *put_word(char *at, const char *word)
-{
-    return put_bytes(at, word, strlen(word));
-}
-
 static char *put_digits(char *at, uint64_t number, int count)
 {
     for (int i = count; i-- > 0; number /= 10)
@@ -61,7 +50,7 @@ static char *put_time(bs_dump *dump, char *at, int64_t wall, int decimals)
         (void)strftime(dump->times[slot].text, sizeof dump->times[slot].text, "%Y-%m-%dT%H:%M:%S", &utc);
         dump->times[slot].second = second + 1;
     }
-    at = put_bytes(at, dump->times[slot].text, TIME_TEXT);
+    at = bs_write_bytes(at, dump->times[slot].text, TIME_TEXT);
     *at++ = '.';
     for (int i = decimals; i < 9; i++)
         rest /= 10;
@@ -92,16 +81,16 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     char *start = bs_bytes_reserve(&dump->out, FIXED_PARTS_MAX + file_length + row->tube_length);
     if (!start)
         return -ENOMEM;
-    char *at = put_bytes(PUT(start, "{\"file\":\""), row->file, file_length);
+    char *at = bs_write_bytes(PUT(start, "{\"file\":\""), row->file, file_length);
     at = bs_write_number(PUT(at, "\",\"offset\":"), row->offset);
     at = bs_write_number(PUT(at, ",\"bytes\":"), entry->size);
     at = entry->name ? PUT(at, ",\"kind\":\"full\"") : PUT(at, ",\"kind\":\"short\"");
     at = bs_write_number(PUT(at, ",\"id\":"), entry->id);
     if (row->tube) /* no character of a tube name needs escaping in JSON */
-        at = PUT(put_bytes(PUT(at, ",\"tube\":\""), row->tube, row->tube_length), "\"");
+        at = PUT(bs_write_bytes(PUT(at, ",\"tube\":\""), row->tube, row->tube_length), "\"");
     else
         at = PUT(at, ",\"tube\":null");
-    at = put_word(PUT(at, ",\"state\":\""), STATES[entry->state]);
+    at = bs_write_text(PUT(at, ",\"state\":\""), STATES[entry->state]);
     at = bs_write_number(PUT(at, "\",\"pri\":"), entry->pri);
     at = put_seconds(PUT(at, ",\"delay_s\":"), entry->delay);
     at = put_seconds(PUT(at, ",\"ttr_s\":"), entry->ttr);
@@ -116,7 +105,7 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     at = bs_write_number(PUT(at, ",\"buries\":"), entry->buries);
     at = bs_write_number(PUT(at, ",\"kicks\":"), entry->kicks);
     const char *ended = entry->ended == BS_ENDED_TRUNCATED ? "\"truncated\"" : "\"deleted\"";
-    at = put_word(PUT(at, ",\"ended\":"), entry->state == BS_INVALID ? ended : "null");
+    at = bs_write_text(PUT(at, ",\"ended\":"), entry->state == BS_INVALID ? ended : "null");
     if (entry->length_of) {
         at = bs_write_number(PUT(at, ",\"length_of\":\"binlog."), entry->length_of);
         at = bs_write_number(PUT(at, "\",\"length\":"), entry->length);
@@ -125,7 +114,7 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     }
     /* C beanstalkd copied a foreign checksum from another entry. */
     const char *checksum = entry->sound ? "\"right\"" : entry->marked ? "\"foreign\"" : "null";
-    at = PUT(put_word(PUT(at, ",\"checksum\":"), checksum), "}\n");
+    at = PUT(bs_write_text(PUT(at, ",\"checksum\":"), checksum), "}\n");
     bs_bytes_extend(&dump->out, (size_t)(at - start));
     return 0;
 }
@@ -159,25 +148,25 @@ int bs_dump_columns(bs_dump *dump, const bs_dump_row *row)
     if (!start)
         return -ENOMEM;
     int64_t event = bs_entry_event(entry);
-    char *at = put_bytes(start, row->file, file_length);
+    char *at = bs_write_bytes(start, row->file, file_length);
     *at++ = ':';
     const size_t width = memchr(row->file, '/', file_length) ? SHARD_LOCATION_WIDTH : LOCATION_WIDTH;
     char *field = at = pad(start, bs_write_number(at, row->offset), width);
     field = at = entry->name ? PUT(at, "full   ") : PUT(at, "short  ");
     field = at = pad_left(field, bs_write_number(at, entry->id), ID_WIDTH);
-    field = at = pad(field, put_word(at, STATES[entry->state]), 8);
+    field = at = pad(field, bs_write_text(at, STATES[entry->state]), 8);
     field = at = pad(field, event < 0 ? PUT(at, "-") : put_time(dump, at, event, 3), TIME_TEXT + 5);
     field = at = pad_left(field, bs_write_number(at, entry->pri), PRI_WIDTH);
     field = at = pad_left(field, put_seconds(at, entry->delay), SECONDS_WIDTH);
     field = at = pad_left(field, put_seconds(at, entry->ttr), SECONDS_WIDTH);
     field = at = pad_left(field, bs_write_number(at, body_bytes(entry)), BYTES_WIDTH);
-    at = pad(field, put_word(at, entry->sound ? "right" : entry->marked ? "foreign" : "-"), 8);
+    at = pad(field, bs_write_text(at, entry->sound ? "right" : entry->marked ? "foreign" : "-"), 8);
     if (entry->length_of)
         at = bs_write_number(PUT(bs_write_number(PUT(at, "- (binlog."), entry->length_of), " ends at "), entry->length);
     if (entry->length_of)
         *at++ = ')';
     else
-        at = row->tube ? put_bytes(at, row->tube, row->tube_length) : PUT(at, "-");
+        at = row->tube ? bs_write_bytes(at, row->tube, row->tube_length) : PUT(at, "-");
     *at++ = '\n';
     bs_bytes_extend(&dump->out, (size_t)(at - start));
     return 0;

@@ -3,8 +3,8 @@
  * docs/binlog.md documents the stable JSON keys. Times are UTC with nanoseconds, durations seconds, sizes bytes; a
  * body's size is without its CR LF.
  */
-#ifndef BS_DUMP_H
-#define BS_DUMP_H
+#ifndef BS_ENTRY_TEXT_H
+#define BS_ENTRY_TEXT_H
 
 #include <stdint.h>
 

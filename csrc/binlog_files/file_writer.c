@@ -73,7 +73,7 @@ static int begin_file(bs_file_writer *files, int64_t size)
     const bs_entry_file_length length = {.file = files->number++, .bytes = (uint64_t)files->before};
     files->written = 0;
     files->files++;
-    if (files->unused_id != 0 && files->before != 0 && least_size <= files->file_size)
+    if (files->before != 0 && least_size <= files->file_size)
         bs_bytes_extend(&files->buffer, bs_entry_encode_length(space + BS_ENTRY_HEADER, files->unused_id, &length,
                                                                files->wall, files->number));
     return 0;

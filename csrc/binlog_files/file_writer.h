@@ -10,7 +10,7 @@
 
 #include "base/bytes.h"
 
-/* With dir_fd and fd -1 and the rest zero it needs no bs_file_writer_free. */
+/* The caller sets `wall` and `unused_id`. With dir_fd and fd -1 and the rest zero it needs no bs_file_writer_free. */
 typedef struct {
     int dir_fd;
     int fd; /* of the file being written, or -1 */
@@ -18,7 +18,7 @@ typedef struct {
     int64_t file_size;   /* bytes; a larger entry gets a larger file */
     char suffix[8];      /* of the names */
     int64_t wall;        /* time of entries that belong to no job */
-    uint64_t unused_id;  /* the id of length entries, never given to a job; 0: write none */
+    uint64_t unused_id;  /* the id of length entries, never given to a job */
     int64_t before;      /* bytes of the previous file, 0: none */
     int64_t written;     /* bytes of the file given to the kernel */
     uint32_t files;      /* created */

@@ -19,7 +19,7 @@ int bs_full_entries_init(bs_full_entries *fulls)
     return 0;
 }
 
-static void forget(bs_full_window *window)
+static void close_window(bs_full_window *window)
 {
     bs_close(window->fd);
     window->fd = window->scan.fd = -1;
@@ -29,7 +29,7 @@ static void forget(bs_full_window *window)
 void bs_full_entries_free(bs_full_entries *fulls)
 {
     for (size_t i = 0; i < BS_FULL_WINDOWS; i++) {
-        forget(&fulls->windows[i]);
+        close_window(&fulls->windows[i]);
         bs_scan_free(&fulls->windows[i].scan);
     }
 }
@@ -38,7 +38,7 @@ void bs_full_entries_leave(bs_full_entries *fulls, uint32_t folder, uint32_t num
 {
     for (size_t i = 0; i < BS_FULL_WINDOWS; i++)
         if (fulls->windows[i].number == number && fulls->windows[i].folder == folder)
-            forget(&fulls->windows[i]);
+            close_window(&fulls->windows[i]);
 }
 
 /* The names of a file. The first one comes again, because the server may rename the file meanwhile. */
@@ -72,12 +72,12 @@ static bs_full_window *find(bs_full_entries *fulls, uint32_t folder, uint32_t nu
         if (window->used < oldest->used)
             oldest = window;
     }
-    forget(oldest);
+    close_window(oldest);
     return oldest;
 }
 
 bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint32_t folder, uint32_t number,
-                                       uint64_t needed, uint64_t length, int *error)
+                                       uint64_t length, int *error)
 {
     bs_full_window *window = find(fulls, folder, number);
     window->used = ++fulls->uses;
@@ -88,13 +88,13 @@ bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint3
         window->folder = folder;
         window->number = number;
         *error = kind < 0 ? kind : kind != BS_SCAN_FILE ? -ESTALE : 0;
-    } else if (!window->whole && window->scan.length < needed) {
+    } else if (!window->whole) {
         *error = bs_scan_extend(&window->scan, length);
     } else {
         return window;
     }
     window->whole = length == UINT64_MAX;
     if (*error)
-        forget(window);
+        close_window(window);
     return *error ? NULL : window;
 }

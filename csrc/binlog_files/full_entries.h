@@ -3,8 +3,8 @@
  * Jobs end roughly in the order of their puts, so a few windows at their files read most entries with one call for
  * many.
  */
-#ifndef BS_FULLENTRY_H
-#define BS_FULLENTRY_H
+#ifndef BS_FULL_ENTRIES_H
+#define BS_FULL_ENTRIES_H
 
 #include "binlog_files/scan.h"
 
@@ -28,10 +28,10 @@ typedef struct {
 int bs_full_entries_init(bs_full_entries *fulls);
 void bs_full_entries_free(bs_full_entries *fulls);
 
-/* Returns a window on this file, opened if needed, that covers the bytes before `needed`. The first `length` bytes of
- * the file do not change any more (UINT64_MAX: all). NULL with a negative errno in *error. */
+/* Returns a window on the first `length` bytes of this file, which do not change any more (UINT64_MAX: all). Opens the
+ * file if needed. NULL with a negative errno in *error. */
 bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint32_t folder, uint32_t number,
-                                       uint64_t needed, uint64_t length, int *error);
+                                       uint64_t length, int *error);
 
 /* Closes this file, so that its disk space is freed when it is removed. */
 void bs_full_entries_leave(bs_full_entries *fulls, uint32_t folder, uint32_t number);

@@ -37,7 +37,7 @@ int bs_reader_entry_at(bs_reader *reader, uint64_t position, bs_entry *entry, bs
     const bs_read_file *file = bs_reader_file_at(reader, position);
     int error;
     bs_full_window *window =
-        bs_full_entries_window(&reader->fulls, reader->dir_fd, 0, file->number, UINT64_MAX, UINT64_MAX, &error);
+        bs_full_entries_window(&reader->fulls, reader->dir_fd, 0, file->number, UINT64_MAX, &error);
     if (!window)
         return error;
     *scan = &window->scan;
@@ -350,23 +350,9 @@ int bs_reader_accept(bs_reader *reader)
 
 /* --- live jobs -------------------------------------------------------------------------------------- */
 
-typedef struct {
-    bs_reader *reader;
-    uint64_t position;
-} bound;
-
-static int forget_if_before(void *context, uint64_t id, const bs_spot *spot)
-{
-    const bound *before = context;
-    if (spot->full < before->position)
-        bs_index_remove(&before->reader->index, id);
-    return 0;
-}
-
 void bs_reader_forget(bs_reader *reader)
 {
-    bound before = {reader, reader->base + (reader->fd >= 0 ? reader->scan.length : 0)};
-    (void)bs_index_each(&reader->index, forget_if_before, &before);
+    bs_index_free(&reader->index);
 }
 
 static int tally_job(void *context, uint64_t id, const bs_spot *spot)
@@ -381,11 +367,11 @@ static int tally_job(void *context, uint64_t id, const bs_spot *spot)
         size += reader->names.names[spot->tube].length;
     else if (bs_reader_entry_at(reader, spot->full, &entry, &scan) == 0)
         size = entry.size;
-    file->jobs++;
-    file->live += size;
+    file->usage.jobs++;
+    file->usage.live_bytes += size;
     if (spot->last_short) {
         file = &reader->files[bs_reader_file_at(reader, spot->last_short) - reader->files];
-        file->live += file->version == BS_VERSION ? BS_ENTRY_SHORT : SHORT_5;
+        file->usage.live_bytes += file->version == BS_VERSION ? BS_ENTRY_SHORT : SHORT_5;
     }
     return 0;
 }
@@ -393,7 +379,7 @@ static int tally_job(void *context, uint64_t id, const bs_spot *spot)
 void bs_reader_tally(bs_reader *reader)
 {
     for (uint32_t i = 0; i < reader->file_count; i++)
-        reader->files[i].jobs = reader->files[i].live = 0;
+        reader->files[i].usage = (bs_file_usage){.number = reader->files[i].number};
     (void)bs_index_each(&reader->index, tally_job, reader); /* tally_job does not fail */
 }
 
@@ -401,8 +387,7 @@ int bs_reader_usage(const bs_reader *reader, uint32_t index, bs_file_usage *usag
 {
     if (index >= reader->file_count)
         return 0;
-    const bs_read_file *file = &reader->files[index];
-    *usage = (bs_file_usage){.number = file->number, .jobs = file->jobs, .live_bytes = file->live};
+    *usage = reader->files[index].usage;
     return 1;
 }
 

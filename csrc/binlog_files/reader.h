@@ -21,8 +21,7 @@ typedef struct {
     uint64_t base;  /* position of its first byte */
     uint64_t end;   /* bytes in use */
     uint64_t faults; /* index in bs_reader.faults of the first one in or behind this file */
-    uint64_t jobs;  /* set by bs_reader_tally */
-    uint64_t live;
+    bs_file_usage usage; /* set by bs_reader_tally */
 } bs_read_file;
 
 /* A skipped range. */

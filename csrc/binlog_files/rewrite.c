@@ -34,13 +34,18 @@ int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const ch
         return -ENOMEM;
     rewrite->from = from;
     int error = bs_file_writer_init(&rewrite->to, folder, first - 1, suffix, file_size);
-    if (error) {
-        free(rewrite);
-        return error;
-    }
     rewrite->to.wall = wall;
-    *made = rewrite;
-    return 0;
+    rewrite->to.unused_id = from->highest_id + 1;
+    /* Ids must continue above the highest one. A reader deletes the job that this entry names, so the entry is left out
+     * if a job has that id. */
+    bs_spot spot;
+    if (!error && from->highest_id != 0 && !bs_index_get(&from->index, from->highest_id, &spot))
+        error = bs_file_writer_append_last_id(&rewrite->to, from->highest_id);
+    if (error)
+        bs_rewrite_free(rewrite);
+    else
+        *made = rewrite;
+    return error;
 }
 
 void bs_rewrite_free(bs_rewrite *rewrite)
@@ -115,17 +120,6 @@ static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const 
         error = each_piece(rewrite, scan, body_at, entry->body_size, NULL);
     rewrite->facts.jobs++;
     return error;
-}
-
-/* Writes the highest id, because ids must continue above it. A reader deletes the job that this entry names, so it is
- * left out if a job has that id. */
-static int write_last_id(bs_rewrite *rewrite)
-{
-    bs_spot spot;
-    uint64_t id = rewrite->from->highest_id;
-    if (id == 0 || bs_index_get(&rewrite->from->index, id, &spot))
-        return 0;
-    return bs_file_writer_append_last_id(&rewrite->to, id);
 }
 
 /* Returns whether an entry that was valid before is damaged now. */
@@ -208,12 +202,6 @@ static int step(bs_rewrite *rewrite)
 
 int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget)
 {
-    if (rewrite->to.unused_id == 0) { /* this is the first call */
-        rewrite->to.unused_id = rewrite->from->highest_id + 1;
-        int error = write_last_id(rewrite);
-        if (error)
-            return error;
-    }
     uint64_t until = rewrite->facts.read + budget;
     while (rewrite->file < rewrite->from->file_count) {
         if (rewrite->facts.read >= until)

@@ -9,12 +9,12 @@
 
 enum { FIRST = 64 };
 
-static bool is(const bs_name *known, const char *name, uint32_t length)
+static bool is_name(const bs_name *known, const char *name, uint32_t length)
 {
     return known->length == length && memcmp(known->name, name, length) == 0;
 }
 
-static void place(bs_names *names, uint32_t number)
+static void enter(bs_names *names, uint32_t number)
 {
     const bs_name *name = &names->names[number];
     uint32_t at = bs_crc32c(0, name->name, name->length) & (names->slot_count - 1);
@@ -40,17 +40,17 @@ static int grow(bs_names *names)
     names->slot_count = capacity * 2;
     names->capacity = capacity;
     for (uint32_t number = 0; number < names->count; number++)
-        place(names, number);
+        enter(names, number);
     return 0;
 }
 
 int64_t bs_names_number(bs_names *names, const char *name, uint32_t length, uint32_t most)
 {
-    if (names->count > 0 && is(&names->names[names->last], name, length))
+    if (names->count > 0 && is_name(&names->names[names->last], name, length))
         return names->last;
     for (uint32_t at = names->slot_count ? bs_crc32c(0, name, length) & (names->slot_count - 1) : 0;
          names->slot_count && names->slots[at]; at = (at + 1) & (names->slot_count - 1))
-        if (is(&names->names[names->slots[at] - 1], name, length))
+        if (is_name(&names->names[names->slots[at] - 1], name, length))
             return names->last = names->slots[at] - 1;
     if (names->count >= most)
         return most;
@@ -59,7 +59,7 @@ int64_t bs_names_number(bs_names *names, const char *name, uint32_t length, uint
         return -ENOMEM;
     memcpy(copy, name, length);
     names->names[names->count] = (bs_name){.name = copy, .length = length};
-    place(names, names->count);
+    enter(names, names->count);
     return names->last = names->count++;
 }
 

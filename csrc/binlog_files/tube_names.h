@@ -1,6 +1,6 @@
 /* Numbers for tube names, in the order of first use. */
-#ifndef BS_NAMES_H
-#define BS_NAMES_H
+#ifndef BS_TUBE_NAMES_H
+#define BS_TUBE_NAMES_H
 
 #include <stddef.h>
 #include <stdint.h>

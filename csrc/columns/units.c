@@ -6,7 +6,7 @@
 #include "columns/put.h"
 #include "store/store.h"
 
-enum { FILLER_SIZE = INT32_MAX, SLOT = 4, FIRST_ENTRY = 1, SECOND = 1000000, MILLISECOND = 1000 }; /* microseconds */
+enum { FILLER_SIZE = INT32_MAX, SLOT = 4, FIRST_ENTRY = 1, US_PER_S = 1000000, US_PER_MS = 1000 };
 
 int bc_units_read(const char *data, size_t length, int64_t first, int64_t *at, bc_batch *batch)
 {
@@ -40,7 +40,7 @@ int bc_index_read(const char *data, size_t length, int32_t slots, int32_t entrie
             return BC_MORE;
         const char *entry = first + (int64_t)*at * HS_INDEX_ENTRY;
         int32_t hash = hs_get32(entry);
-        int64_t stored = header.begin_timestamp * MILLISECOND + (int64_t)hs_get32(entry + 12) * SECOND;
+        int64_t stored = header.begin_timestamp * US_PER_MS + (int64_t)hs_get32(entry + 12) * US_PER_S;
         bc_put_int(batch, BC_INDEX_NUMBER, *at);
         bc_put_int(batch, BC_INDEX_SLOT, hash < 0 ? -1 : hash % slots);
         bc_put_int(batch, BC_INDEX_HASH, hash);

@@ -227,7 +227,11 @@ static int read_job(bs_history *history, input *in)
         record.trailing > record.count - record.leading || bs_index_get(&history->index, record.id, &spot))
         return -EBADMSG;
     int error = read_timeline(history, in, &record, &timeline);
-    if (!error && (error = bs_history_restore_job(history, record.id, timeline)) != 0)
+    if (error)
+        return error;
+    spot = (bs_spot){.full = BS_HISTORY_NO_POSITION, .last_short = (uintptr_t)timeline, .tube = BS_INDEX_MANY};
+    error = bs_index_put(&history->index, record.id, &spot);
+    if (error)
         free(timeline);
     return error;
 }

@@ -120,7 +120,7 @@ static int begin_file(bs_history *history, bs_follower *follower, int fd, uint32
     follower->whole = !last || unreadable;
     follower->fd = fd;
     follower->failed = 0;
-    follower->hopeless = 0;
+    follower->invalid_length = 0;
     return 1;
 }
 
@@ -161,7 +161,7 @@ static int extend_scan(bs_follower *follower, uint32_t durable_file, uint64_t du
     if (error)
         return error;
     follower->whole = !last;
-    return follower->whole || follower->scan.length != follower->hopeless;
+    return follower->whole || follower->scan.length != follower->invalid_length;
 }
 
 /* --- entries ---------------------------------------------------------------------------------------------- */
@@ -228,7 +228,7 @@ static bool ends(bs_follower *follower, int found)
     const bs_scan *scan = &follower->scan;
     if (found != BS_SCAN_FAULT || scan->next < scan->length || follower->whole)
         return found == BS_SCAN_END;
-    follower->hopeless = scan->length;
+    follower->invalid_length = scan->length;
     return true;
 }
 

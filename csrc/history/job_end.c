@@ -78,15 +78,9 @@ int bs_history_set_topic(bs_history *history, const char *topic, size_t length)
 
 /* --- messages --------------------------------------------------------------------------------------------- */
 
-static char *put_text(char *out, const char *text, size_t length)
-{
-    memcpy(out, text, length);
-    return out + length;
-}
-
 static char *begin_property(char *out, const char *name)
 {
-    out = put_text(out, name, strlen(name));
+    out = bs_write_text(out, name);
     *out = NAME_END;
     return out + 1;
 }
@@ -99,7 +93,7 @@ static char *end_property(char *out)
 
 static char *text_property(char *out, const char *name, const char *text, size_t length)
 {
-    return end_property(put_text(begin_property(out, name), text, length));
+    return end_property(bs_write_bytes(begin_property(out, name), text, length));
 }
 
 static char *number_property(char *out, const char *name, uint64_t number)
@@ -111,13 +105,12 @@ static char *write_properties(char *out, const job_end *end)
 {
     const bs_entry *last = end->last;
     const char *how = last->ended == BS_ENDED_TRUNCATED ? "truncated" : "deleted";
-    const char *key = end->follower->key;
     out = text_property(out, "TUBE", end->tube.name, end->tube.length);
     out = number_property(out, "KEYS", last->id);
     out = text_property(out, "TAGS", how, strlen(how));
-    out = put_text(begin_property(out, "UNIQ_KEY"), key, strlen(key));
-    out = bs_write_number(put_text(out, "-", 1), end->follower->number);
-    out = bs_write_number(put_text(out, "-", 1), end->follower->scan.at);
+    out = bs_write_text(begin_property(out, "UNIQ_KEY"), end->follower->key);
+    out = bs_write_number(bs_write_text(out, "-"), end->follower->number);
+    out = bs_write_number(bs_write_text(out, "-"), end->follower->scan.at);
     out = end_property(out);
     out = number_property(out, "pri", last->pri);
     out = number_property(out, "delay", bs_seconds(last->delay));
@@ -148,7 +141,7 @@ static char *append_message(const job_end *end)
 {
     bs_bytes *items = &end->history->items;
     char *item = items->memory + items->end;
-    char *properties = put_text(item + HS_ITEM_HEAD, end->tube.topic, end->tube.topic_length);
+    char *properties = bs_write_bytes(item + HS_ITEM_HEAD, end->tube.topic, end->tube.topic_length);
     char *body = write_properties(properties, end);
     const uint32_t body_length = end->without_body ? 0 : end->body_size;
     const size_t length = (size_t)(body - item) + body_length;

@@ -59,20 +59,15 @@ int bs_history_find_full(bs_history *history, uint64_t id, const bs_spot *spot, 
             return is_same_entry(entry, id, file->number) ? 0 : -ESTALE;
     }
     const uint64_t length = current && !follower->whole ? here->length : UINT64_MAX;
-    int64_t size = BS_ENTRY_CUT;
-    for (uint64_t needed = offset + 1; size == BS_ENTRY_CUT; needed = length) {
-        int error = 0;
-        bs_full_window *window = bs_full_entries_window(&history->fulls, follower->dir_fd, file->folder, file->number,
-                                                        needed, length, &error);
-        if (!window)
-            return error;
-        *scan = &window->scan;
-        size = bs_scan_check(*scan, offset, entry, &error);
-        if (error)
-            return error;
-        if (needed == length)
-            break;
-    }
+    int error;
+    bs_full_window *window =
+        bs_full_entries_window(&history->fulls, follower->dir_fd, file->folder, file->number, length, &error);
+    if (!window)
+        return error;
+    *scan = &window->scan;
+    const int64_t size = bs_scan_check(*scan, offset, entry, &error);
+    if (error)
+        return error;
     return size > 0 && is_same_entry(entry, id, file->number) ? 0 : -ESTALE;
 }
 
@@ -121,12 +116,6 @@ void bs_history_forget(bs_history *history, uint64_t id, const bs_spot *spot)
     leave(history, spot);
 }
 
-int bs_history_restore_job(bs_history *history, uint64_t id, bs_timeline *timeline)
-{
-    bs_spot spot = {.full = BS_HISTORY_NO_POSITION, .last_short = (uintptr_t)timeline, .tube = BS_INDEX_MANY};
-    return bs_index_put(&history->index, id, &spot);
-}
-
 bs_timeline *bs_history_timeline_of_put(const bs_spot *spot, const bs_entry *full, const bs_entry *entry)
 {
     bs_timeline *timeline = bs_timeline_new(entry, full ? full : entry);
@@ -171,16 +160,7 @@ static int copy_job(const bs_history *history, const bs_entry *entry, const bs_s
     if (!*timeline && (differs || is_due || !only_put(entry)) &&
         !(*timeline = bs_history_timeline_of_put(old, before, entry)))
         return -ENOMEM;
-    if (!*timeline)
-        return 0;
-    if (counts && bs_timeline_counters_grew(*timeline, entry)) {
-        int error = bs_timeline_add(timeline, &history->limits, entry);
-        if (error)
-            return error;
-    } else if (counts) {
-        return bs_timeline_add_copy(timeline, &history->limits, entry);
-    }
-    return 0;
+    return *timeline && counts ? bs_timeline_add_copy(timeline, &history->limits, entry) : 0;
 }
 
 /* Returns whether the checkpoint contains the entries before it. */

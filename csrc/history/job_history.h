@@ -56,7 +56,7 @@ typedef struct {
     uint32_t bad_from;  /* .bad files are read from this number on, and after another file */
     uint32_t failed; /* attempts to read at `failed_at` */
     uint64_t failed_at;
-    uint64_t hopeless; /* length with which the rest of the file was invalid */
+    uint64_t invalid_length; /* of the file when its rest was invalid; 0: never */
     bs_log_position checkpointed;
     bs_log_position archived; /* file 0: none */
     bs_scan scan;
@@ -126,9 +126,6 @@ static inline bs_timeline *bs_timeline_of(const bs_spot *spot)
 {
     return (bs_timeline *)(uintptr_t)spot->last_short;
 }
-
-/* Adds a job of a checkpoint, and takes the timeline. Returns 0 or -ENOMEM. */
-int bs_history_restore_job(bs_history *history, uint64_t id, bs_timeline *timeline);
 
 /* --- job_end.c --- */
 

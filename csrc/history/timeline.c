@@ -35,7 +35,8 @@ bs_timeline *bs_timeline_new(const bs_entry *entry, const bs_entry *put)
     return timeline;
 }
 
-bool bs_timeline_counters_grew(const bs_timeline *timeline, const bs_entry *entry)
+/* Returns whether one of the entry's counters is higher. */
+static bool counters_grew(const bs_timeline *timeline, const bs_entry *entry)
 {
     uint32_t counters[BS_COUNTERS];
     counters_of(entry, counters);
@@ -112,6 +113,8 @@ int bs_timeline_add(bs_timeline **timeline, const bs_timeline_limits *limits, co
 
 int bs_timeline_add_copy(bs_timeline **timeline, const bs_timeline_limits *limits, const bs_entry *entry)
 {
+    if (counters_grew(*timeline, entry))
+        return bs_timeline_add(timeline, limits, entry);
     if ((*timeline)->state == BS_DELAYED && entry->state == BS_READY) {
         int error = bs_timeline_reserve(timeline, limits, (*timeline)->count + 1);
         if (error)
@@ -128,13 +131,6 @@ static const char *const names[BS_TIMELINE_KINDS] = {
     [BS_TIMELINE_BURY] = "bury",       [BS_TIMELINE_DUE] = "due",     [BS_TIMELINE_DELETE] = "delete",
 };
 
-static char *write_text(char *out, const char *text)
-{
-    size_t length = strlen(text);
-    memcpy(out, text, length);
-    return out + length;
-}
-
 static char *write_time(char *out, int64_t at)
 {
     *out++ = '@';
@@ -146,13 +142,13 @@ static char *write_time(char *out, int64_t at)
 
 static char *write_numbers(char *out, uint32_t pri, uint32_t delay)
 {
-    out = bs_write_number(write_text(out, ",pri="), pri);
-    return delay ? bs_write_number(write_text(out, ",delay="), delay) : out;
+    out = bs_write_number(bs_write_text(out, ",pri="), pri);
+    return delay ? bs_write_number(bs_write_text(out, ",delay="), delay) : out;
 }
 
 static char *write_event(char *out, const bs_timeline_event *event)
 {
-    out = write_time(write_text(out, names[event->kind]), event->at);
+    out = write_time(bs_write_text(out, names[event->kind]), event->at);
     if (event->kind == BS_TIMELINE_RELEASE)
         out = write_numbers(out, event->pri, event->delay);
     else if (event->kind == BS_TIMELINE_BURY)
@@ -162,7 +158,7 @@ static char *write_event(char *out, const bs_timeline_event *event)
 
 char *bs_timeline_write(char *out, const bs_timeline *timeline, const bs_timeline_limits *limits)
 {
-    out = write_time(write_text(out, "put"), timeline->created_at);
+    out = write_time(bs_write_text(out, "put"), timeline->created_at);
     out = write_numbers(out, timeline->put_pri, timeline->put_delay);
     const uint32_t count = timeline->count;
     const uint32_t tail_at = count > limits->tail ? count - limits->tail : 0;
@@ -177,7 +173,7 @@ char *bs_timeline_write(char *out, const bs_timeline *timeline, const bs_timelin
             continue;
         }
         if (left_out) {
-            out = bs_write_number(write_text(out, ";..."), left_out);
+            out = bs_write_number(bs_write_text(out, ";..."), left_out);
             left_out = 0;
         }
         *out++ = ';';

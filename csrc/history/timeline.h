@@ -62,9 +62,6 @@ typedef struct {
  * memory. */
 bs_timeline *bs_timeline_new(const bs_entry *entry, const bs_entry *put);
 
-/* Returns whether one of the entry's counters is higher. */
-bool bs_timeline_counters_grew(const bs_timeline *timeline, const bs_entry *entry);
-
 /* Adds the one to three events that the entry implies, and sets the state after it. The timeline may move. Returns 0,
  * or -ENOMEM without changes. */
 int bs_timeline_add(bs_timeline **timeline, const bs_timeline_limits *limits, const bs_entry *entry);
@@ -94,7 +91,7 @@ static inline uint32_t bs_seconds(int64_t nanoseconds)
     return (uint32_t)((nanoseconds + BS_SECOND - 1) / BS_SECOND);
 }
 
-/* Sets the state after a copied entry, which implies only the end of a delay. Returns 0 or -ENOMEM. */
+/* Like bs_timeline_add for a copied entry, which implies only the end of a delay unless a counter is higher. */
 int bs_timeline_add_copy(bs_timeline **timeline, const bs_timeline_limits *limits, const bs_entry *entry);
 
 /* Makes space for `count` events. Returns 0 or -ENOMEM. */

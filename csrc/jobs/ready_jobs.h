@@ -2,7 +2,7 @@
  *
  * Most jobs leave in the order of arrival: same priority, rising ids. These form a *run*, a ring of pointers: a job
  * that sorts after the last one is appended, and jobs leave from the front, both in O(1) without touching other jobs.
- * Every other job goes to a heap. The first job is the smaller of the two heads.
+ * Every other job goes to a heap. The first job is the smaller of the first ones of run and heap.
  */
 #ifndef BS_READY_H
 #define BS_READY_H

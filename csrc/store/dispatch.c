@@ -156,8 +156,7 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
                     const known_properties *known, hs_dispatched *dispatched)
 {
     const char *topic = data + record->topic_at;
-    int32_t number =
-        hs_queues_get(queues, topic, record->topic_length, record->queue_id, record->queue_offset);
+    int32_t number = hs_queues_get(queues, topic, record->topic_length, record->queue_id, record->queue_offset);
     if (number < 0)
         return number;
     hs_queue *queue = &queues->all[number];
@@ -180,7 +179,7 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
         queue->run_number = (int32_t)dispatch->run_count++;
         runs[queue->run_number] = (hs_run){.queue = number, .first = queue->next};
     }
-    placed += dispatch->placed_count++;
+    placed = &dispatch->placed[dispatch->placed_count++];
     placed->queue = number;
     hs_put64(placed->unit, record->offset);
     hs_put32(placed->unit + 8, record->size);

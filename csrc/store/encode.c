@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "store/order.h"
 #include "store/queues.h"
 #include "store/record.h"
@@ -105,12 +106,6 @@ static char *put_host(char *out, const uint8_t *ip, int32_t port, uint32_t size)
     return out + size;
 }
 
-static char *put_bytes(char *out, const char *bytes, size_t length)
-{
-    memcpy(out, bytes, length);
-    return out + length;
-}
-
 static void write_record(char *out, const parts *of, int64_t offset, int64_t queue_offset, int64_t store_timestamp,
                          bool property_crc)
 {
@@ -131,17 +126,17 @@ static void write_record(char *out, const parts *of, int64_t offset, int64_t que
     hs_put32(at, head->reconsume_times);
     hs_put64(at + 4, head->prepared_offset);
     hs_put32(at + 12, (int32_t)head->body_length);
-    at = put_bytes(at + 16, of->body, head->body_length);
+    at = bs_write_bytes(at + 16, of->body, head->body_length);
     if (of->version_2) {
         hs_put16(at, (int16_t)head->topic_length);
         at += 2;
     } else {
         *at++ = (char)head->topic_length;
     }
-    at = put_bytes(at, of->topic, head->topic_length);
+    at = bs_write_bytes(at, of->topic, head->topic_length);
     size_t crc = property_crc ? HS_CRC_PROPERTY + (of->separator ? 1U : 0U) : 0U;
     hs_put16(at, (int16_t)(of->properties_length + crc));
-    at = put_bytes(at + 2, of->properties, of->properties_length);
+    at = bs_write_bytes(at + 2, of->properties, of->properties_length);
     if (of->separator)
         *at = 2;
     if (property_crc)
