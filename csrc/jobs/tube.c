@@ -100,7 +100,7 @@ static void free_tube(bs_tube *tube)
 
 void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube)
 {
-    assert(tube->jobs == 0 && tube->users == 0 && tube->watchers == 0 && tube->holds == 0);
+    assert(tube->jobs == 0 && tube->users == 0 && tube->watchers == 0 && tube->pins == 0);
     assert(tube->place == BS_NO_PLACE);
     bs_tube **link = &tubes->buckets[bucket_of(tubes, tube->name, tube->name_length)];
     while (*link != tube)

@@ -17,7 +17,7 @@ typedef struct bs_watch bs_watch;
 typedef struct {
     uint32_t users;
     uint32_t watchers;
-    uint32_t holds;
+    uint32_t pins;
     uint8_t peer;
     bool published; /* that worker knows where the tube's head is published (published_heads.h) */
 } bs_peer_refs;
@@ -49,7 +49,7 @@ struct bs_tube {
     uint32_t watchers;
     uint32_t waiters;
     uint32_t pending_claims; /* claimed jobs of the tube (claims.h) */
-    uint32_t holds; /* proxies that watch it, and migrating connections: they keep the tube without being counted */
+    uint32_t pins;           /* proxies that watch it, and migrating connections: they keep the tube, uncounted */
     uint32_t shard;
     bool remote;             /* a tube of another shard */
     bool head_changed;       /* in the queue's list of heads to publish */
@@ -59,7 +59,7 @@ struct bs_tube {
     bool counts_sent;        /* its worker has received counts */
     bool recreated;          /* nobody used or watched it for a moment since the last counts */
     uint8_t peer_ref_count;
-    bs_peer_refs *peer_refs; /* counts from other workers; part of `users`, `watchers` and `holds` */
+    bs_peer_refs *peer_refs; /* counts from other workers; part of `users`, `watchers` and `pins` */
     bs_tube *next_changed;   /* of a remote tube: in the list of counts; of a local one: in that of heads */
     uint8_t name_length;
     char name[];             /* NUL-terminated */

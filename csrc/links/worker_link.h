@@ -36,7 +36,7 @@ typedef struct {
     bool reported;      /* Python has the upcall for that */
     bool wants_out;     /* EPOLLOUT is armed */
     bool busy;
-    bool held;          /* upcalls with its earlier frames are not handled yet (worker_links.h) */
+    bool awaits_python; /* upcalls with its earlier frames are not handled yet (worker_links.h) */
     bs_bytes in;        /* received, not processed */
     bs_proxies proxies; /* for its sessions */
 } bs_peer;

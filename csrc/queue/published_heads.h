@@ -1,10 +1,10 @@
 /* The best ready job (the head) of each tube that other workers watch, in shared memory.
  *
- * A worker finds there at which shard its sessions' next job is, without asking. A slot is written by the tube's worker
- * only, at the end of each round that changed the head, before frames and replies leave: a client that has its reply
- * may rely on the effect. Readers check `sequence`, which is odd during a change (a seqlock), and `key`, which is unique
- * over the lives of all workers. A head is a hint: the tube's worker decides. Tubes beyond BS_PUBLISHED_HEADS have no
- * slot, and their worker is asked.
+ * So a worker finds the shard that has the next job for a session without asking the others. Only the tube's worker
+ * writes its slot, at the end of each round that changed the head, before frames and replies leave, because a client
+ * may rely on the effect of a command once it has the reply. Readers check `sequence`, which is odd during a change (a
+ * seqlock), and `key`, which is unique over the lives of all workers. A head is a hint: the tube's worker decides.
+ * Tubes beyond BS_PUBLISHED_HEADS have no slot, and their worker is asked.
  */
 #ifndef BS_PUBLISHED_HEADS_H
 #define BS_PUBLISHED_HEADS_H

@@ -31,7 +31,7 @@ static bs_tube *find_tube(const bs_queue *queue, const char *name, size_t length
 
 void bs_refs_free_unused(bs_queue *queue, bs_tube *tube)
 {
-    if (tube->jobs || tube->users || tube->watchers || tube->holds || tube->counts_changed ||
+    if (tube->jobs || tube->users || tube->watchers || tube->pins || tube->counts_changed ||
         tube == queue->default_tube || tube == queue->no_tube)
         return;
     if (tube->place != BS_NO_PLACE)
@@ -68,14 +68,14 @@ static void counts_changed(bs_queue *queue, bs_tube *tube)
 /* A tube without references has ended, however briefly; the next one of its name has a new number. */
 static void renumber_unused(bs_queue *queue, bs_tube *tube)
 {
-    if (!tube->counts_changed || tube->users > 0 || tube->watchers > 0 || tube->holds > 0)
+    if (!tube->counts_changed || tube->users > 0 || tube->watchers > 0 || tube->pins > 0)
         return;
     tube->recreated = true;
     tube->counts_sent = false;
     tube->number = __atomic_add_fetch(&queue->shared->last_tube, 1, __ATOMIC_RELAXED);
 }
 
-/* `count` is the tube's users, watchers or holds. */
+/* `count` is the tube's users, watchers or pins. */
 static void add_ref(bs_queue *queue, bs_tube *tube, uint32_t *count)
 {
     renumber_unused(queue, tube);
@@ -90,16 +90,16 @@ static void remove_ref(bs_queue *queue, bs_tube *tube, uint32_t *count)
     bs_refs_free_unused(queue, tube);
 }
 
-void bs_refs_hold(bs_queue *queue, bs_tube *tube)
+void bs_refs_pin(bs_queue *queue, bs_tube *tube)
 {
     if (tube != queue->no_tube)
-        add_ref(queue, tube, &tube->holds);
+        add_ref(queue, tube, &tube->pins);
 }
 
-void bs_refs_unhold(bs_queue *queue, bs_tube *tube)
+void bs_refs_unpin(bs_queue *queue, bs_tube *tube)
 {
     if (tube != queue->no_tube)
-        remove_ref(queue, tube, &tube->holds);
+        remove_ref(queue, tube, &tube->pins);
 }
 
 /* Other workers may know a new tube before its own worker; its number is the smallest of theirs. */
@@ -114,7 +114,7 @@ static void lower_number(bs_queue *queue, bs_tube *tube, uint64_t number)
 
 static bool no_refs(bs_peer_refs refs)
 {
-    return refs.users == 0 && refs.watchers == 0 && refs.holds == 0;
+    return refs.users == 0 && refs.watchers == 0 && refs.pins == 0;
 }
 
 static void set_peer_refs(bs_queue *queue, bs_tube *tube, bs_peer_refs refs)
@@ -130,7 +130,7 @@ static void set_peer_refs(bs_queue *queue, bs_tube *tube, bs_peer_refs refs)
     }
     tube->users += refs.users - tube->peer_refs[i].users;
     tube->watchers += refs.watchers - tube->peer_refs[i].watchers;
-    tube->holds += refs.holds - tube->peer_refs[i].holds;
+    tube->pins += refs.pins - tube->peer_refs[i].pins;
     refs.published = tube->peer_refs[i].published && refs.watchers > 0;
     tube->peer_refs[i] = refs;
     if (no_refs(refs))
@@ -176,7 +176,7 @@ bool bs_refs_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded)
 
 void bs_refs_counts_sent(bs_queue *queue, bs_tube *tube)
 {
-    tube->counts_sent = tube->users || tube->watchers || tube->holds;
+    tube->counts_sent = tube->users || tube->watchers || tube->pins;
     bs_refs_free_unused(queue, tube);
 }
 
@@ -187,7 +187,7 @@ void bs_refs_resend_all(bs_queue *queue, uint32_t shard)
             continue;
         tube->counts_sent = false;
         tube->head_slot = 0;
-        if (tube->users || tube->watchers || tube->holds)
+        if (tube->users || tube->watchers || tube->pins)
             counts_changed(queue, tube);
     }
 }
@@ -228,7 +228,7 @@ bs_session *bs_refs_open_proxy(bs_queue *queue)
 
 static void stop_watching(bs_queue *queue, const bs_session *session, bs_tube *tube)
 {
-    remove_ref(queue, tube, session->proxy ? &tube->holds : &tube->watchers);
+    remove_ref(queue, tube, session->proxy ? &tube->pins : &tube->watchers);
 }
 
 void bs_refs_end(bs_queue *queue, const bs_session *session)
@@ -290,7 +290,7 @@ int bs_refs_watch(bs_queue *queue, bs_session *session, const char *name, size_t
         session->watches = watches;
         session->watch_capacity = capacity;
     }
-    add_ref(queue, tube, session->proxy ? &tube->holds : &tube->watchers);
+    add_ref(queue, tube, session->proxy ? &tube->pins : &tube->watchers);
     session->watches[session->watch_count++] = (bs_watch){.session = session, .tube = tube};
     return 0;
 }

@@ -19,8 +19,8 @@ uint64_t bs_refs_unrouted(const bs_queue *queue, const bs_tube *tube);
 void bs_refs_free_unused(bs_queue *queue, bs_tube *tube);
 
 /* Keeps the tube without counting a session, here and at its worker. */
-void bs_refs_hold(bs_queue *queue, bs_tube *tube);
-void bs_refs_unhold(bs_queue *queue, bs_tube *tube);
+void bs_refs_pin(bs_queue *queue, bs_tube *tube);
+void bs_refs_unpin(bs_queue *queue, bs_tube *tube);
 
 /* Releases the tubes of a session that ends. */
 void bs_refs_end(bs_queue *queue, const bs_session *session);

@@ -116,7 +116,7 @@ static void report_end(bs_core *core, uint32_t shard, int kind)
 static bs_queued_upcall *add_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *frame)
 {
     bs_queued_upcall *queued = bs_upcalls_add(&core->server.upcalls, kind, shard, frame->header.number);
-    core->peers[shard].held = true;
+    core->peers[shard].awaits_python = true;
     return queued;
 }
 
@@ -261,7 +261,7 @@ static size_t take_frames(bs_core *core, uint32_t shard, const char *bytes, size
         const int64_t size = bs_frame_read(bytes + done, length - done, &frame);
         if (size == 0)
             break;
-        if (size > 0 && peer->held && frame.header.kind != BS_FRAME_PYTHON)
+        if (size > 0 && peer->awaits_python && frame.header.kind != BS_FRAME_PYTHON)
             break;
         if (size < 0 || execute_frame(core, shard, &frame, now) != 0) {
             report_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
@@ -300,7 +300,7 @@ static void take_descriptor(bs_core *core, uint32_t shard, const char *bytes, si
 void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
 {
     bs_peer *peer = &core->peers[shard];
-    for (int i = 0; i < MESSAGES_PER_TURN && peer->fd >= 0 && !peer->held && !peer->reported; i++) {
+    for (int i = 0; i < MESSAGES_PER_TURN && peer->fd >= 0 && !peer->awaits_python && !peer->reported; i++) {
         int fd;
         ssize_t length = bs_peer_receive(peer, core->received, &fd);
         if (length == 0)
@@ -328,9 +328,9 @@ int bs_core_resume_peers(bs_core *core, bs_now now)
     bs_latency_begin(&core->server.latency, now.mono);
     for (uint32_t shard = 0; shard < core->server.queue.workers; shard++) {
         bs_peer *peer = &core->peers[shard];
-        if (!peer->held)
+        if (!peer->awaits_python)
             continue;
-        peer->held = false;
+        peer->awaits_python = false;
         bs_bytes_take(&peer->in,
                       take_frames(core, shard, bs_bytes_data(&peer->in), bs_bytes_length(&peer->in), now));
         bs_core_resume_sessions(core, now);

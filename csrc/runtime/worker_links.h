@@ -3,7 +3,7 @@
  * Per command only the core is involved: the round that reads a FEED executes it in the proxy, and the round that reads
  * an OUTPUT relays it to the client. What results leaves at the end of the same round.
  *   L4  Frames of one worker take effect in order. Frames of Python become upcalls, and later frames of the core wait
- *       (`held`) until Python has handled them and calls bs_core_resume_peers.
+ *       (`awaits_python`) until Python has handled them and calls bs_core_resume_peers.
  *   L5  In each round frames leave before replies to clients, because a client that reads a reply may ask another
  *       worker, which must have the frame by then. Outboxes with the end of a wait (WAITED) leave first: another outbox
  *       of the round may cause a second claim for the same client, and the first must arrive first.

@@ -70,7 +70,7 @@ typedef struct {
     bs_tube *tube;
     uint64_t number;
     uint32_t shard;
-} bs_held_tube;
+} bs_pinned_tube;
 
 /* The kinds of barriers: indices, and the lowest bit of a token. */
 enum { BS_BARRIER_LOCAL, BS_BARRIER_GLOBAL, BS_BARRIER_KINDS };
@@ -85,9 +85,9 @@ typedef struct {
     uint64_t moved_out[BS_MAX_WORKERS];
     uint64_t moved_in[BS_MAX_WORKERS];
     bool moved;                /* the others have no census with the last migration */
-    bs_held_tube *held;
-    uint32_t held_count;
-    uint32_t held_capacity;
+    bs_pinned_tube *pinned;
+    uint32_t pinned_count;
+    uint32_t pinned_capacity;
     uint64_t producers;        /* of all workers, as of the last `stats` */
     uint64_t workers;
 } bs_barriers;

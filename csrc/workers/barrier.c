@@ -47,7 +47,7 @@ void bs_counts_send(bs_server *server)
     bs_tube *tube;
     bool unneeded;
     while (bs_refs_take_changed(&server->queue, &tube, &unneeded)) {
-        const bs_peer_refs refs = {.users = tube->users, .watchers = tube->watchers, .holds = tube->holds};
+        const bs_peer_refs refs = {.users = tube->users, .watchers = tube->watchers, .pins = tube->pins};
         if (server->peers[tube->shard] != BS_PEER_DOWN)
             send_count(server, tube, unneeded ? (bs_peer_refs){0} : refs);
         if (!unneeded)
@@ -319,10 +319,10 @@ static uint64_t weight(uint64_t from, uint64_t to)
 static void hold(bs_server *server, bs_tube *tube, uint32_t shard)
 {
     bs_barriers *barriers = &server->barriers;
-    barriers->held =
-        bs_must_fit(barriers->held, barriers->held_count, &barriers->held_capacity, sizeof *barriers->held);
-    barriers->held[barriers->held_count++] = (bs_held_tube){tube, barriers->moved_out[shard], shard};
-    bs_refs_hold(&server->queue, tube);
+    barriers->pinned =
+        bs_must_fit(barriers->pinned, barriers->pinned_count, &barriers->pinned_capacity, sizeof *barriers->pinned);
+    barriers->pinned[barriers->pinned_count++] = (bs_pinned_tube){tube, barriers->moved_out[shard], shard};
+    bs_refs_pin(&server->queue, tube);
 }
 
 void bs_barrier_migrated_out(bs_server *server, const bs_session *session, uint32_t shard)
@@ -350,14 +350,14 @@ void bs_barrier_arrival_confirmed(bs_server *server, uint32_t shard, uint64_t nu
 {
     bs_barriers *barriers = &server->barriers;
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < barriers->held_count; i++) {
-        const bs_held_tube held = barriers->held[i];
-        if (held.shard == shard && held.number <= number)
-            bs_refs_unhold(&server->queue, held.tube);
+    for (uint32_t i = 0; i < barriers->pinned_count; i++) {
+        const bs_pinned_tube pinned = barriers->pinned[i];
+        if (pinned.shard == shard && pinned.number <= number)
+            bs_refs_unpin(&server->queue, pinned.tube);
         else
-            barriers->held[kept++] = held;
+            barriers->pinned[kept++] = pinned;
     }
-    barriers->held_count = kept;
+    barriers->pinned_count = kept;
 }
 
 void bs_barrier_down(bs_server *server, uint32_t shard, bs_now now)
@@ -402,6 +402,6 @@ void bs_barriers_free(bs_barriers *barriers)
 {
     for (int kind = 0; kind < BS_BARRIER_KINDS; kind++)
         free(barriers->of[kind].waiters);
-    free(barriers->held);
+    free(barriers->pinned);
     *barriers = (bs_barriers){0};
 }

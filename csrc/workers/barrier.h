@@ -11,7 +11,7 @@
  *   S3  The old worker counts a migrating connection until the new one does. Each worker sends the sum of its
  *       migrations, in order with its counts. A reply waits until these sums cancel out, because otherwise a connection
  *       is on its way.
- *   S4  The old worker holds the connection's tubes until every worker has the counts of the new one (ARRIVED).
+ *   S4  The old worker pins the connection's tubes until every worker has the counts of the new one (ARRIVED).
  *
  * A worker that does not answer within BS_BARRIER_LIMIT_NS is left out until it sends something.
  */
@@ -65,7 +65,7 @@ void bs_barrier_census(bs_server *server, uint32_t shard, const bs_census *censu
 void bs_barrier_up(bs_server *server, uint32_t shard);
 void bs_barrier_down(bs_server *server, uint32_t shard, bs_now now);
 
-/* The session is about to migrate to that worker: holds its tubes. */
+/* The session is about to migrate to that worker: pins its tubes. */
 void bs_barrier_migrated_out(bs_server *server, const bs_session *session, uint32_t shard);
 
 /* A connection has arrived from that worker, or was lost on its way. */

@@ -28,7 +28,7 @@ bool bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_no
  * stop. */
 bool bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now);
 
-/* Does a pending claim affect a tube that the session watches? Then the session is in `reserving` when it is decided. */
+/* Does a pending claim affect a tube that the session watches? Then it is in `reserving` as soon as that is decided. */
 bool bs_claims_undecided(bs_server *server, bs_session *session);
 
 /* Must the command wait for a pending claim? Then the session is stalled. */

@@ -5,12 +5,12 @@
  *   R1  A session waits for the replies of one shard at a time. A command for another shard, or for this one, is
  *       `stalled` until they have arrived.
  *   R2  All frames about a session to one shard go through one outbox, in order. The core sends frames as it executes
- *       commands and reserves; Python sends those of its decisions (a search, a migration). Python may send frames about
- *       a session only from the upcall that parks it until it has its reply, and sends all of them before it gives that
- *       reply or has another shard give it. So frames of the core come before those, or after. The core sends CLOSE
- *       last: Python cannot send frames about a session that has ended (bs_core_send). A session that reserves has no
- *       other running command, so the only possible OUTPUT is the reply to the reserve: instead of LOST, or after
- *       CANCELLED, because it may wait for a sync.
+ *       commands and reserves; Python sends those of its decisions (a search, a migration). Python may send frames
+ *       about a session only from the upcall that parks it until it has its reply, and sends all of them before it
+ *       gives that reply or has another shard give it. So frames of the core come before those, or after. The core
+ *       sends CLOSE last: Python cannot send frames about a session that has ended (bs_core_send). A session that
+ *       reserves has no other running command, so the only possible OUTPUT is the reply to the reserve: instead of
+ *       LOST, or after CANCELLED, because it may wait for a sync.
  *   R3  Counts of users and watchers (COUNT) precede any later line, so that a command at the other worker finds the
  *       session that sends it counted; and they follow a connection that migrates there.
  *
