@@ -77,7 +77,7 @@ class File:
     durable: bytearray = field(default_factory=bytearray)
     pending: list[Change] = field(default_factory=list)
     lost: list[Change] = field(default_factory=list)
-    """Changes that a failed sync has marked clean; no later sync writes them."""
+    """Changes that a failed sync has marked clean, as far as no later one is durable there."""
 
     def synced(self, covered: list[Change]) -> None:
         """Make the changes durable that were pending when a successful sync began."""
@@ -85,6 +85,7 @@ class File:
             if change in self.pending:
                 self.pending.remove(change)
                 _apply(self.durable, change)
+                self.lost = [part for lost in self.lost for part in _remains(lost, change)]
 
     def failed(self, covered: list[Change]) -> None:
         """Lose the changes that were pending when a failed sync began."""
@@ -119,6 +120,22 @@ def _pieces(change: Change, dice: random.Random) -> Iterator[Change]:
         yield Change(offset, piece)
         data = data[length:]
         offset += length
+
+
+def _remains(lost: Change, durable: Change) -> list[Change]:
+    """Return the parts of a lost change that a later durable one does not replace.
+
+    The size is written with any later change, because it is not that of a page.
+    """
+    if lost.data is None:
+        return []
+    start, end = durable.offset, lost.offset + len(lost.data)
+    if durable.data is not None:
+        end = start + len(durable.data)
+    before = lost.data[: max(0, start - lost.offset)]
+    after = lost.data[max(0, end - lost.offset) :]
+    parts = [Change(lost.offset, before), Change(max(lost.offset, end), after)]
+    return [part for part in parts if part.data]
 
 
 def _apply(data: bytearray, change: Change) -> None:
