@@ -170,9 +170,9 @@ def test_no_retired_names() -> None:
 
 
 def prose(path: Path) -> str:
-    """Return the docstrings and comments of a source file, or a document."""
+    """Return the docstrings and comments of a source file; all of a document, script or setting."""
     text = path.read_text()
-    if path.suffix == ".md":
+    if path.suffix not in SOURCES:
         return text
     if path.suffix in (".c", ".h"):
         return " ".join(re.findall(r"/\*.*?\*/", text, re.DOTALL))
@@ -185,5 +185,7 @@ def prose(path: Path) -> str:
 
 
 def test_no_retired_words_in_prose() -> None:
-    found = uses_of(RETIRED_IN_PROSE, [*CODE, *tracked(suffixes=(".md",))], prose)
+    others = (".md", ".toml", ".yml", ".json", ".service", ".socket", ".default", ".conf", ".js")
+    scripts = tracked("tools", ".ci", suffixes=("", ".sh"))
+    found = uses_of(RETIRED_IN_PROSE, [*CODE, *scripts, *tracked(suffixes=others)], prose)
     assert found == {}, "name the subject, and use verbs such as returns, reports or sends"
