@@ -279,7 +279,7 @@ class Core:
     ) -> TruncateStep:
         """Removes at most `most` jobs of a tube in some of FREE_STATES: see bs_core_truncate.
 
-        `generation` is 0 at first, then what the step before says; `most` is 0 from the first
+        `generation` is 0 at first, then that of the step before; `most` is 0 from the first
         StepOutcome.WAIT on.
         """
         bits = sum(1 << FREE_STATES[state] for state in set(states))

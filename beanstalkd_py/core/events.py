@@ -31,7 +31,7 @@ class Closed(enum.IntEnum):
 
 
 class Slow(enum.IntEnum):
-    """What a slow reply waited for."""
+    """The cause of a slow reply."""
 
     UNKNOWN = lib.BS_SLOW_UNKNOWN
     SYNC = lib.BS_SLOW_SYNC

@@ -152,7 +152,7 @@ class JobHistories:
             raise ValueError(f"{topic!r} is no topic")
         raise_errno(lib.bs_history_set_topic(self._histories, topic, len(topic)))
 
-    # --- what is known ------------------------------------------------------------------------
+    # --- queries ---------------------------------------------------------------------------
 
     def position(self, folder: int) -> tuple[int, int]:
         """Return file and offset of the next read; zeros before the first one."""

@@ -9,7 +9,7 @@ from beanstalkd_py.core._core import lib
 
 
 class StepOutcome(enum.IntEnum):
-    """What follows a step of a compaction or a truncation."""
+    """Whether and when another step follows."""
 
     DONE = lib.BS_STEP_DONE
     MORE = lib.BS_STEP_MORE

@@ -39,7 +39,7 @@ class Changes:
     waiting: OptionValues = field(default_factory=dict)
 
 
-def shown(options: ServeOptions) -> OptionValues:
+def option_values(options: ServeOptions) -> OptionValues:
     """Return the values of all options, sorted by name."""
     found = {name: getattr(options, FIELDS[name]) for name in sorted(FIELDS)}
     never = options.sync_interval_ns == SYNC_NEVER
@@ -60,7 +60,7 @@ def _seconds(nanoseconds: int) -> float | int | None:
 
 
 def compare(old: ServeOptions, new: ServeOptions) -> Changes:
-    before, after = shown(old), shown(new)
+    before, after = option_values(old), option_values(new)
     changes = Changes()
     for name, value in after.items():
         if value == before[name]:

@@ -86,7 +86,7 @@ int bs_reader_refresh(bs_reader *reader);
 /* Drops all jobs read so far, because the files of their full entries were removed. */
 void bs_reader_forget(bs_reader *reader);
 
-/* Returns what the last bs_reader_open or bs_reader_run has found; valid until the next. */
+/* Returns the results of the last bs_reader_open or bs_reader_run, valid until the next. */
 const bs_read_facts *bs_reader_facts(bs_reader *reader);
 
 /* Returns the index-th length entry of all files so far, in the order of reading: 1, or 0 after the last one. */

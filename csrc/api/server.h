@@ -16,7 +16,7 @@ typedef struct {
     uint32_t max_job_size;    /* bytes, without the CR LF */
     uint32_t worker;          /* index into bs_shared.worker, and the number of its shard */
     uint32_t workers;         /* number of shards; 0 means 1 */
-    const char *colocate;     /* NULL, or what ends the part of a tube's name that decides its shard */
+    const char *colocate;     /* NULL, or the end of the part of a tube's name that decides its shard */
     int history;              /* 1: write deferred entries, keep done files, publish the durable position (binlog.h) */
 } bs_config;
 
@@ -52,7 +52,7 @@ void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_
 /* Replaces the limits. The default is no limit but an output of 1 MiB. */
 void bs_core_limit(bs_core *core, const bs_limits *limits, bs_now now);
 
-/* What is traced of clients (trace.h). */
+/* The level of tracing (trace.h). */
 enum { BS_TRACE_NOTHING, BS_TRACE_CONNECTIONS, BS_TRACE_COMMANDS };
 
 /* Sets the trace level, and after how long a command is logged as slow; 0: never. */
@@ -89,7 +89,7 @@ int bs_core_adopt_from(bs_core *core, int channel_fd);
 /* Makes bs_core_run return with BS_RUN_EXTERNAL while this descriptor is readable. */
 int bs_core_watch(bs_core *core, int fd);
 
-/* --- events: what Python logs or answers ------------------------------------------------------------------ */
+/* --- events: log lines and requests for Python ------------------------------------------------------------ */
 
 enum {
     BS_EVENT_STATS = 1, /* `session` waits for the reply to `stats`: bs_core_answer */
@@ -109,7 +109,7 @@ enum {
 /* Why a connection has ended. */
 enum { BS_CLOSED_QUIT = 1, BS_CLOSED_BY_CLIENT, BS_CLOSED_BROKEN };
 
-/* What a slow reply waited for. */
+/* The cause of a slow reply. */
 enum { BS_SLOW_UNKNOWN, BS_SLOW_SYNC, BS_SLOW_WORKER };
 
 enum { BS_ADDRESS_MAX = 64, BS_WORD_MAX = 24 };
@@ -193,7 +193,7 @@ enum {
                    * until its entries are synced */
 };
 
-/* `last` is 0 at first, and then what the call before has left. */
+/* `last` is 0 at first, and then that of the call before. */
 typedef struct {
     int outcome;
     uint32_t last; /* the current file at first; jobs of later files stay, so a compaction ends under any load */
@@ -205,11 +205,11 @@ typedef struct {
  * hundred needed, or all files up to `last` are gone. */
 void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, bs_now now);
 
-/* All zeros at first, and then what the call before has left. */
+/* All zeros at first, and then the values of the call before. */
 typedef struct {
     int outcome;
     uint64_t removed;
-    uint64_t gen; /* what has to be on disk */
+    uint64_t gen; /* the generation that has to be on disk */
 } bs_truncate_state;
 
 /* Removes at most `most` jobs of a tube of this shard that are in one of these states (bits 1 << BS_READY, BS_DELAYED,
@@ -243,7 +243,7 @@ int64_t bs_core_tick(bs_core *core, bs_now now);
 /* Ends a round: writes the binlog and, where replies wait for a sync, syncs in this thread and releases them. */
 int bs_core_commit(bs_core *core, bs_now now);
 
-/* --- upcalls: what Python decides with other workers ------------------------------------------------------ */
+/* --- upcalls: requests that Python handles with other workers --------------------------------------------- */
 
 enum {
     BS_UPCALL_FRAME = 1,      /* worker `shard` has sent the PYTHON frame `bytes`, with the descriptor `fd`, the

@@ -1,4 +1,4 @@
-/* What all clients of the C core share: clocks, error values, and the memory shared by parent and workers.
+/* Shared by all clients of the C core: clocks, error values, and the memory of parent and workers.
  *
  * The headers of this folder declare everything that Python calls, one header per client. cffi reads the part between
  * the two cdef marks, in the order of build_extensions.py, so that part has plain declarations only.

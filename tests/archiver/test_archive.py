@@ -39,7 +39,7 @@ from beanstalkd_py.history.options import Options, Sizes
 from beanstalkd_py.history.store import Store, StoreReader
 from beanstalkd_py.history.verify import verify
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.parent.shard_folders import archive_before
+from beanstalkd_py.server.parent.shard_folders import archive_before_reshard
 
 FILE_BYTES = 4096
 SIZES = Sizes(
@@ -416,7 +416,7 @@ def test_a_full_history_prevents_resharding(
     monkeypatch.setattr(Archive, "finish", refuse)
     history = ServeOptions(history=str(tmp_path / "history"))
     with pytest.raises(BinlogFolderError, match=r"no room; fix that, keep the number"):
-        archive_before(history, [tmp_path / "binlog"])
+        archive_before_reshard(history, [tmp_path / "binlog"])
 
 
 def test_a_store_truncated_when_opened_is_reported(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     from beanstalkd_py.binlog.ownership import creating_as_owner_of
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.binlog.reshard_steps import Steps
-    from beanstalkd_py.server.parent.shard_folders import archive_before
+    from beanstalkd_py.server.parent.shard_folders import archive_before_reshard
 
     set_up_logging(1)
     privileges.raise_descriptor_limit()
@@ -86,7 +86,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
         rules = _archive_rules(history, folder)
         with creating_as_owner_of(folder), locked_folder(folder, writing=True) as found:
             if rules is not None:
-                archive_before(rules, [shard.path for shard in found.shards])
+                archive_before_reshard(rules, [shard.path for shard in found.shards])
             steps = Steps(progress=progress_on_stderr(logging.INFO, "compacting", "bytes"))
             done = compact_folder(found, file_size, steps)
     if as_json:

@@ -12,7 +12,7 @@ from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.server.config_layers import from_file, settings_of
 from beanstalkd_py.cli.server.serve import serve, serve_options
-from beanstalkd_py.server.option_changes import shown
+from beanstalkd_py.server.option_changes import option_values
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"
@@ -76,7 +76,7 @@ def show(as_json: bool, words: tuple[str, ...]) -> None:
     for name, setting in settings_of(serve).items():
         if given.get(setting.name or ""):
             origin[name] = COMMAND_LINE
-    values = shown(serve_options(context))
+    values = option_values(serve_options(context))
     if as_json:
         table = {
             name: {"value": value, "from": origin.get(name, DEFAULT)}

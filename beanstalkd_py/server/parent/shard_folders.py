@@ -140,7 +140,9 @@ def reshard_here(
     lock = layouts.lock_top(top)
     try:
         LOGGER.log(level, "binlog folder %s: resharding for %s", top, wanted)
-        before = warn_of_history if history is None else partial(archive_before, history)
+        before = (
+            warn_of_unarchived_jobs if history is None else partial(archive_before_reshard, history)
+        )
         with creating_as_owner_of(top):
             steps = Steps(progress=progress_on_stderr(level))
             jobs = reshard(top, wanted, file_size, steps, before)
@@ -156,7 +158,7 @@ def reshard_here(
     lock.close()
 
 
-def warn_of_history(folders: list[Path]) -> None:
+def warn_of_unarchived_jobs(folders: list[Path]) -> None:
     """Warn if a reshard without --history loses finished jobs of an existing history."""
     from beanstalkd_py.binlog.layout import HISTORY_ID
 
@@ -167,7 +169,7 @@ def warn_of_history(folders: list[Path]) -> None:
         )
 
 
-def archive_before(history: ServeOptions, folders: list[Path]) -> None:
+def archive_before_reshard(history: ServeOptions, folders: list[Path]) -> None:
     """Archive the finished jobs of these locked folders. Raises BinlogFolderError."""
     from beanstalkd_py.archiver.archive import archive_rest
     from beanstalkd_py.archiver.store_settings import writing_history

@@ -24,7 +24,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.cli.server.config_layers import settings_of
 from beanstalkd_py.cli.server.serve import serve
 from beanstalkd_py.control.client import connect
-from beanstalkd_py.server.option_changes import CHANGEABLE, compare, shown
+from beanstalkd_py.server.option_changes import CHANGEABLE, compare, option_values
 from beanstalkd_py.server.options import ServeOptions
 
 # Each setting, with two values that are not its default.
@@ -78,7 +78,9 @@ def needed_by(name: str) -> dict[str, str]:
 
 
 def test_every_option_of_serve_is_a_setting() -> None:
-    assert set(settings_of(serve)) - {"no-fsync"} == set(VALUES) == set(shown(ServeOptions()))
+    assert (
+        set(settings_of(serve)) - {"no-fsync"} == set(VALUES) == set(option_values(ServeOptions()))
+    )
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -100,7 +102,7 @@ def test_precedence_of_layers(
         words.append("-VV")
     elif "c" in places:
         words.append(f"--{name}={value['c']}")
-    assert shown(options_of(monkeypatch, *words))[name] == second
+    assert option_values(options_of(monkeypatch, *words))[name] == second
 
 
 def test_file_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +215,7 @@ def test_flag_of_the_file_can_be_disabled(tmp_path: Path, monkeypatch: pytest.Mo
 def test_units_and_none(
     monkeypatch: pytest.MonkeyPatch, words: str, name: str, value: object
 ) -> None:
-    assert shown(options_of(monkeypatch, *words.split()))[name] == value
+    assert option_values(options_of(monkeypatch, *words.split()))[name] == value
 
 
 # --- reloading ----------------------------------------------------------------------------------
@@ -233,7 +235,7 @@ OPTIONS = st.builds(
 @given(OPTIONS, OPTIONS)
 def test_reload_applies_or_postpones_changes(old: ServeOptions, new: ServeOptions) -> None:
     changes = compare(old, new)
-    before, after = shown(old), shown(new)
+    before, after = option_values(old), option_values(new)
     different = {name: after[name] for name in after if after[name] != before[name]}
     assert changes.applied | changes.waiting == different
     assert not changes.applied.keys() & changes.waiting.keys()
