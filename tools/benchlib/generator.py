@@ -141,7 +141,7 @@ def _send(connection: socket.socket, commands: Iterable[bytes], replies: int) ->
     """Send commands in batches; `replies` is the number of lines that answer one of them."""
     rest = iter(commands)
     with connection.makefile("rb") as lines:
-        while batch := [command for command, _ in zip(rest, range(BATCH), strict=False)]:
+        while batch := list(itertools.islice(rest, BATCH)):
             connection.sendall(b"".join(batch))
             for _ in range(replies * len(batch)):
                 line = lines.readline(256)

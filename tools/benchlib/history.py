@@ -24,7 +24,7 @@ def measured(
         options = ["-b", str(scratch / "binlog")]
         if with_history:
             options += ["--history", str(scratch / "history")]
-        with running(spec, scratch, tuple(options)) as server:
+        with running(spec, bench.folder, *options) as server:
             return bench.load(server, connections, inflight)
 
 

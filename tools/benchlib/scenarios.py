@@ -123,13 +123,9 @@ def load_scenario(
     """Make a scenario of put-reserve-delete cycles, with a sync before every reply or no binlog."""
 
     def measure(bench: Bench, spec: ServerSpec) -> Figures:
-        with scratch_folder(bench.folder) as scratch:
-            options: tuple[str, ...] = ()
-            if sync:
-                binlog = scratch / "binlog"
-                binlog.mkdir()
-                options = ("-b", str(binlog), "-f", "0")
-            with running(spec, scratch, options) as server:
+        with scratch_folder(bench.folder) as binlog:
+            options = ("-b", str(binlog), "-f", "0") if sync else ()
+            with running(spec, bench.folder, *options) as server:
                 return load_figures(bench.load(server, connections, inflight))
 
     name = f"{'sync-' if sync else ''}{connections}x{inflight}"
@@ -152,7 +148,7 @@ def load_scenario(
 
 
 def measure_tubes(bench: Bench, spec: ServerSpec) -> Figures:
-    with scratch_folder(bench.folder) as scratch, running(spec, scratch) as server:
+    with running(spec, bench.folder) as server:
         one = bench.load(server, 16, 1)
         many = bench.load(server, 16, 1, prefill_tubes=bench.settings.tubes)
     return {
@@ -164,7 +160,7 @@ def measure_tubes(bench: Bench, spec: ServerSpec) -> Figures:
 
 def measure_memory(bench: Bench, spec: ServerSpec) -> Figures:
     jobs = bench.settings.memory_jobs
-    with scratch_folder(bench.folder) as scratch, running(spec, scratch) as server:
+    with running(spec, bench.folder) as server:
         before = server.rss_bytes()
         bench.fill(server, jobs)
         after = server.rss_bytes()
@@ -175,7 +171,7 @@ def measure_heap(bench: Bench, spec: ServerSpec) -> Figures:
     rates: list[float] = []
     spread = bench.settings.heap_priorities
     for jobs in (HEAP_SMALL_JOBS, bench.settings.heap_jobs):
-        with scratch_folder(bench.folder) as scratch, running(spec, scratch) as server:
+        with running(spec, bench.folder) as server:
             result = bench.load(server, 1, 100, fill=jobs, take=HEAP_TAKE_JOBS, pri_spread=spread)
             rates.append(result.ops_per_s)
     small, large = rates
@@ -196,7 +192,7 @@ def measure_idle(bench: Bench, spec: ServerSpec) -> Figures:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < idle + DESCRIPTORS_SPARE:
         raise BenchError(f"{idle} connections need a higher hard limit of descriptors")
     rss: list[int] = []
-    with scratch_folder(bench.folder) as scratch, running(spec, scratch) as server:
+    with running(spec, bench.folder) as server:
         without = bench.load(server, 16, 1)
         rss.append(server.rss_bytes())
 
@@ -220,10 +216,8 @@ def prepared_binlog(bench: Bench) -> Path:
         folder.mkdir()
         # Set first, so that the folder is removed even if the next steps fail.
         bench.prepared_binlog = folder
-        with scratch_folder(bench.folder) as scratch:
-            options = ("-b", str(folder), "-F")
-            with running(bench.reference, scratch, options) as server:
-                bench.fill(server, bench.settings.restart_jobs)
+        with running(bench.reference, bench.folder, "-b", str(folder), "-F") as server:
+            bench.fill(server, bench.settings.restart_jobs)
     return bench.prepared_binlog
 
 
@@ -235,8 +229,7 @@ def measure_restart(bench: Bench, spec: ServerSpec) -> Figures:
         shutil.copytree(source, binlog, ignore=shutil.ignore_patterns("lock"))
         # Otherwise the start would compete with writing the copy to the disk.
         os.sync()
-        options = ("-b", str(binlog))
-        with running(spec, scratch, options, ready_seconds=0) as server:
+        with running(spec, bench.folder, "-b", str(binlog), ready_seconds=0) as server:
             seconds = server.wait_for(
                 lambda stats: stats.get("current-jobs-ready") == wanted, PREPARE_SECONDS
             )
@@ -254,10 +247,7 @@ def measure_start(bench: Bench, spec: ServerSpec) -> Figures:
     """Return medians of STARTS consecutive starts without a binlog."""
     listening, replying = [], []
     for _ in range(STARTS):
-        with (
-            scratch_folder(bench.folder) as scratch,
-            running(spec, scratch, ready_seconds=0) as server,
-        ):
+        with running(spec, bench.folder, ready_seconds=0) as server:
             seconds = server.first_reply(PREPARE_SECONDS)
             listening.append(1000 * seconds[0])
             replying.append(1000 * seconds[1])

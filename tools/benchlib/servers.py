@@ -59,12 +59,12 @@ class Server:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 status = self.process.returncode
-                raise BenchError(f"the server ended with {status}: {last_words(self.log)}")
+                raise BenchError(f"the server ended with {status}: {last_log_line(self.log)}")
             with contextlib.suppress(OSError):
                 if met(self.stats(max(0.1, deadline - time.monotonic()))):
                     return time.monotonic() - self.started
             time.sleep(POLL_SECONDS)
-        raise BenchError(f"the server was not ready after {seconds:g} s: {last_words(self.log)}")
+        raise BenchError(f"the server was not ready after {seconds:g} s: {last_log_line(self.log)}")
 
     def first_reply(self, seconds: float) -> tuple[float, float]:
         """Return the times from the start of the process to the first connection and its reply."""
@@ -79,12 +79,12 @@ class Server:
                 if connection.recv(64):
                     return listening, time.monotonic() - self.started
             time.sleep(POLL_SECONDS)
-        raise BenchError(f"the server was not ready after {seconds:g} s: {last_words(self.log)}")
+        raise BenchError(f"the server was not ready after {seconds:g} s: {last_log_line(self.log)}")
 
 
-def last_words(log: Path) -> str:
+def last_log_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "(it said nothing)"
+    return lines[-1] if lines else "(its log is empty)"
 
 
 def read_stats(port: int, timeout: float) -> Stats:
@@ -116,10 +116,23 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def running(
-    spec: ServerSpec, scratch: Path, options: tuple[str, ...] = (), ready_seconds: float = 60.0
+    spec: ServerSpec, folder: Path, *options: str, ready_seconds: float = 60.0
 ) -> Iterator[Server]:
-    """Start the server on a free port, and stop it at the end. 0 `ready_seconds`: do not wait."""
-    log = scratch / "server.log"
+    """Start the server on a free port, and stop it at the end. 0 `ready_seconds`: do not wait.
+
+    Its log is in a scratch folder of `folder`.
+    """
+    with scratch_folder(folder) as scratch:
+        server = start(spec, scratch / "server.log", options)
+        try:
+            if ready_seconds > 0:
+                server.wait_for(lambda stats: "pid" in stats, ready_seconds)
+            yield server
+        finally:
+            stop(server.process)
+
+
+def start(spec: ServerSpec, log: Path, options: tuple[str, ...]) -> Server:
     port = free_port()
     command = [*spec.command, "-l", HOST, "-p", str(port), *options]
     with log.open("wb") as output, children_on(spec.cpus):
@@ -134,13 +147,7 @@ def running(
             )
         except OSError as problem:
             raise BenchError(f"cannot start {spec.name}: {problem}") from problem
-    server = Server(process, port, log, started)
-    try:
-        if ready_seconds > 0:
-            server.wait_for(lambda stats: "pid" in stats, ready_seconds)
-        yield server
-    finally:
-        stop(process)
+    return Server(process, port, log, started)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""What the measurements with Spark share: a binlog written by the C core, a session, a run."""
+"""Shared by the measurements with Spark: a binlog written by the C core, a session, a run."""
 
 from __future__ import annotations
 

@@ -41,15 +41,15 @@ class FilePreserver:
         return ["", *(f"{path.name}/" for path in self._folder.glob("shard-[0-9][0-9][0-9]"))]
 
     def _link(self, name: str) -> None:
-        there = self._kept / name
-        there.parent.mkdir(parents=True, exist_ok=True)
+        link = self._kept / name
+        link.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # a preallocated file was removed
-            os.link(self._folder / name, there)
+            os.link(self._folder / name, link)
             self._seen.add(name)
 
     def restore(self) -> int:
         """Restore removed files after the server has stopped; return their number."""
-        back = 0
+        restored = 0
         highest: dict[str, int] = {}
         for folder in self._folders():
             numbers = [
@@ -63,9 +63,9 @@ class FilePreserver:
             # A file with a higher number was preallocated and never written to.
             if number < highest[folder] and not (self._folder / name).exists():
                 os.link(self._kept / name, self._folder / name)
-                back += 1
+                restored += 1
         self.discard()
-        return back
+        return restored
 
     def discard(self) -> None:
         shutil.rmtree(self._kept, ignore_errors=True)

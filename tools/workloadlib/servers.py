@@ -48,19 +48,17 @@ def running_server(wanted: ServerOptions) -> Iterator[Target]:
         return
     folder = _new_folder(wanted)
     preserver = FilePreserver(folder)
-    spec = _spec(wanted.server)
+    options = _options(wanted, folder)
     try:
-        with tempfile.TemporaryDirectory(prefix="workload-") as scratch:
-            try:
-                with running(spec, Path(scratch), _options(wanted, folder)) as server:
-                    after_batch = preserver.scan if wanted.keep else lambda: None
-                    after_batch()
-                    yield Target(HOST, server.port, True, _truncation(server.port), after_batch)
-                    after_batch()
-            except BenchError as error:
-                raise WorkloadError(str(error)) from error
+        with running(_spec(wanted.server), Path(tempfile.gettempdir()), *options) as server:
+            after_batch = preserver.scan if wanted.keep else lambda: None
+            after_batch()
+            yield Target(HOST, server.port, True, _truncation(server.port), after_batch)
+            after_batch()
         if wanted.keep:
             preserver.restore()
+    except BenchError as error:
+        raise WorkloadError(str(error)) from error
     finally:
         preserver.discard()
 

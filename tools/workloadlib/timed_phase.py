@@ -19,7 +19,7 @@ from .server_stats import await_jobs
 SECOND_NS = 1_000_000_000
 SHORT_S = 1
 AT_A_TIME = 64
-MOST_AWAY = 5
+MOST_UNWATCHED = 5
 LATE_NS = 20_000_000
 
 
@@ -38,7 +38,7 @@ class TimedPhase:
         """`rounds` is how often TTRs run out."""
         self._run = run
         self._rounds = rounds
-        most = max(1, min(MOST_AWAY, len(run.model.tubes) // 3))
+        most = max(1, min(MOST_UNWATCHED, len(run.model.tubes) // 3))
         self._tubes = run.rng.sample(run.model.tubes, most)
         self._pending: list[Pending] = []
         self._short_ttr: list[Job] = []
