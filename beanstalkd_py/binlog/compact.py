@@ -17,8 +17,8 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_walk import HEADER_BYTES, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder, Shard
 from beanstalkd_py.binlog.layout import check_highest_number, highest_kept
-from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
+from beanstalkd_py.binlog.steps import Steps
 
 LENGTH_BYTES = 84
 """Of a length entry."""

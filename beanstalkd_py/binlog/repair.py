@@ -16,8 +16,8 @@ from beanstalkd_py.binlog.file_walk import Damage, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder
 from beanstalkd_py.binlog.layout import GUARD_TARGET, LAYOUT, LOCK, WHOLE, folders_of
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
-from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
+from beanstalkd_py.binlog.steps import Steps
 
 SUFFIX = ".repaired"
 STAGING_SUFFIX = ".repairing"

@@ -23,7 +23,7 @@ from beanstalkd_py.binlog import layout as layouts
 from beanstalkd_py.binlog.layout import FileLock, Layout
 from beanstalkd_py.binlog.lock_wait import locked_error, retry_while_locked
 from beanstalkd_py.binlog.progress import LOGGER
-from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.core.binlog_transfer import Transfer
 from beanstalkd_py.core.clocks import Now, read_clocks
 from beanstalkd_py.core.core import Core, CoreConfig

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from beanstalkd_py.binlog.file_walk import Damage, FileRead, Walk
 from beanstalkd_py.binlog.folders import Folder
-from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.core.binlog_reader import Written
 
 PIECE_BYTES = 1 << 24

@@ -124,13 +124,7 @@ class _Verification:
         """The log offset before which every message must be in queues and index."""
         return self._recorded if self.is_open else EVERYTHING
 
-    def fault(self, file: object, offset: int, what: str) -> None:
-        self._add(Fault(str(file), offset, what))
-
-    def fault_at(self, segments: Segments, position: int, what: str) -> None:
-        self._add(Fault.at(segments, position, what))
-
-    def _add(self, fault: Fault) -> None:
+    def add(self, fault: Fault) -> None:
         self.report.faults.append(fault)
         if len(self.report.faults) >= MOST_FAULTS:
             raise _TooManyFaults
@@ -141,17 +135,17 @@ class _Verification:
             try:
                 segments.check(repair=False)
             except StoreDamagedError as error:
-                self.fault(segments.folder, 0, str(error))
+                self.add(Fault(str(segments.folder), 0, str(error)))
         for path, what in store.index.unreadable.items():
-            self.fault(path, 0, what)
+            self.add(Fault(str(path), 0, what))
         if self.end < self._recorded_end:
             count = self._recorded_end - self.end
             what = f"the log ends here, but {count} more bytes are recorded as having been on disk"
-            self.fault_at(store.log.segments, self.end, what)
+            self.add(Fault.at(store.log.segments, self.end, what))
         for begin, end in self._sound_ranges():
             self._compare(begin, end)
         for file, offset, count in self._missing.values():
-            self.fault(file, offset, f"{count} units are missing")
+            self.add(Fault(str(file), offset, f"{count} units are missing"))
         for queue in store.queues:
             if queue.topic.startswith(LIGHT_QUEUE):
                 self._check_light(queue)
@@ -176,12 +170,12 @@ class _Verification:
             yield begin, min(walk.offset, self.end)
             if walk.offset >= self.end:
                 break
-            self.fault_at(log.segments, walk.offset, FAULTS[walk.why])
+            self.add(Fault.at(log.segments, walk.offset, FAULTS[walk.why]))
             begin = log.segments.start_of(walk.offset) + log.segments.size
         if self.is_open or (isinstance(self.store, StoreReader) and self.store.has_foreign_tail()):
             return
         if (at := log.segments.first_data(self.end)) is not None:
-            self.fault_at(log.segments, at, "something is left behind the end of the log")
+            self.add(Fault.at(log.segments, at, "something is left behind the end of the log"))
 
     # --- queues ------------------------------------------------------------------------------
 
@@ -193,7 +187,7 @@ class _Verification:
             self.report.messages += found.count
             if found.duplicates:
                 what = f"from here on queue offsets that are taken; messages: {found.duplicates}"
-                self.fault_at(self.store.log.segments, at, what)
+                self.add(Fault.at(self.store.log.segments, at, what))
             for number in range(found.run_count):
                 self._compare_run(found.runs[number])
             self._index.compare(found.keys, found.key_count)
@@ -210,7 +204,7 @@ class _Verification:
                 f"queue offset {message.queue_offset} of {message.topic}/{message.queue_id}"
                 " is not next"
             )
-            self.fault_at(self.store.log.segments, at, what)
+            self.add(Fault.at(self.store.log.segments, at, what))
         consume_queue.set_next(self._table, message.topic, message.queue_id, message.queue_offset)
 
     def _compare_run(self, run: Any) -> None:
@@ -226,7 +220,7 @@ class _Verification:
         before = min(max(queue.first - run.first, 0), run.count)
         if before:
             what = f"{before} units before the first file are missing"
-            self.fault(queue.segments.folder, 0, what)
+            self.add(Fault(str(queue.segments.folder), 0, what))
         present = max(min(run.count, queue.end - run.first), 0)
         self._ends[queue] = run.first + run.count
         self.report.units += present
@@ -258,7 +252,7 @@ class _Verification:
             is_same = (unit.offset, unit.size) == (should.offset, should.size)
             if unit == should or (is_same and self._has_extensions and not unit.has_tag_code):
                 continue
-            self.fault_at(queue.segments, first * UNIT + at, f"{unit}; by the log {should}")
+            self.add(Fault.at(queue.segments, first * UNIT + at, f"{unit}; by the log {should}"))
 
     def _check_light(self, queue: ConsumeQueue) -> None:
         """Check units against the properties of their messages."""
@@ -279,7 +273,7 @@ class _Verification:
         beyond = queue.find_end(self.settled) - first
         if beyond > 0:
             what = f"{beyond} units from here on lead behind the end of the log"
-            self.fault_at(queue.segments, first * UNIT, what)
+            self.add(Fault.at(queue.segments, first * UNIT, what))
         begin = self._ends.get(queue, queue.find_from(self.store.log.begin))
         for number, unit in queue.units(begin, queue.end):
             if unit.offset < self.end:
@@ -287,7 +281,7 @@ class _Verification:
 
     def _report_foreign_unit(self, queue: ConsumeQueue, number: int, unit: Unit) -> None:
         what = f"leads to offset {unit.offset}, where no message of the queue begins"
-        self.fault_at(queue.segments, number * UNIT, what)
+        self.add(Fault.at(queue.segments, number * UNIT, what))
 
 
 def _keeps_index(store: ReadableStore) -> bool:
@@ -307,7 +301,7 @@ class _IndexComparison:
         self._files = list(store.index.files)
         self._log = store.log
         self._verification = verification
-        self._fault = verification.fault
+        self._add = verification.add
         self._number = 0
         self._latest = -1  # offset of the message that was compared last
         self._cursor = ffi.new("hs_index_comparison *", {"entry": 1})
@@ -357,16 +351,16 @@ class _IndexComparison:
         offset = self._next_offset(file)
         if offset > key.offset:
             what = f"the message at {key.offset} of the log has no entry here"
-            self._fault(file.path, self._cursor.at, what)
+            self._add(Fault(str(file.path), self._cursor.at, what))
             return 1
         self._cursor.entry += 1
         if offset == key.offset:
             what = f"hash or time are not those of the message at {offset}"
-            self._fault(file.path, self._cursor.at, what)
+            self._add(Fault(str(file.path), self._cursor.at, what))
             return 1
         if offset != self._latest:
             what = "the entry is of no message of the log"
-            self._fault(file.path, self._cursor.at, what)
+            self._add(Fault(str(file.path), self._cursor.at, what))
         return 0
 
     def _count_missing(self, keys: Any, done: int, count: int) -> None:
@@ -382,7 +376,7 @@ class _IndexComparison:
         first, missing = self._missing
         if missing:
             what = f"{missing} keys from this message on are not in the index"
-            self._verification.fault_at(self._log.segments, first, what)
+            self._verification.add(Fault.at(self._log.segments, first, what))
         end, settled = self._verification.end, self._verification.settled
         beyond: dict[IndexFile, tuple[int, int]] = {}
         while (file := self._file()) is not None:
@@ -392,11 +386,11 @@ class _IndexComparison:
                 first_at, count = beyond.get(file, (at, 0))
                 beyond[file] = (first_at, count + 1)
             elif offset < end and offset != self._latest:
-                self._fault(file.path, at, "the entry is of no message of the log")
+                self._add(Fault(str(file.path), at, "the entry is of no message of the log"))
             self._cursor.entry += 1
         for file, (at, count) in beyond.items():
             what = f"{count} entries from here on are of messages behind the end of the log"
-            self._fault(file.path, at, what)
+            self._add(Fault(str(file.path), at, what))
         found = ffi.new("int64_t *")
         for file in self._files:
             self._check_header(file)
@@ -404,7 +398,7 @@ class _IndexComparison:
             if result < 0:
                 raise MemoryError
             if result != lib.HS_INDEX_SOUND:
-                self._fault(file.path, found[0], _INDEX_FAULTS[result])
+                self._add(Fault(str(file.path), found[0], _INDEX_FAULTS[result]))
 
     def _check_header(self, file: IndexFile) -> None:
         """Compare the header with the first and last entry and their messages."""
@@ -416,11 +410,11 @@ class _IndexComparison:
             offset = _offset_at(file, _entry_at(file, number))
             if getattr(header, f"{name}_offset") != offset:
                 what = f"the {name} is not at {offset}, as that of its entries"
-                self._fault(file.path, 16 + at, what)
+                self._add(Fault(str(file.path), 16 + at, what))
             stored = log.store_timestamp(offset) if log.begin <= offset < log.end else None
             if stored is not None and getattr(header, f"{name}_timestamp") != stored:
                 what = f"the {name} is not at {stored} ms, as that of its messages"
-                self._fault(file.path, at, what)
+                self._add(Fault(str(file.path), at, what))
 
 
 def _entry_at(file: IndexFile, entry: int) -> int:

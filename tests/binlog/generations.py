@@ -14,7 +14,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog import layout as layouts
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.reshard import reshard, settle
-from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.core.placement import shard_of
 

@@ -76,7 +76,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     from beanstalkd_py.binlog.folders import inspect_files, locked_folder
     from beanstalkd_py.binlog.ownership import creating_as_owner_of
     from beanstalkd_py.binlog.progress import progress_on_stderr
-    from beanstalkd_py.binlog.reshard_steps import Steps
+    from beanstalkd_py.binlog.steps import Steps
     from beanstalkd_py.server.parent.shard_folders import archive_before_reshard
 
     set_up_logging(1)
@@ -127,7 +127,7 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.binlog.repair import default_output
     from beanstalkd_py.binlog.repair import repair as repair_folder
-    from beanstalkd_py.binlog.reshard_steps import Steps
+    from beanstalkd_py.binlog.steps import Steps
 
     set_up_logging(1)
     privileges.raise_descriptor_limit()

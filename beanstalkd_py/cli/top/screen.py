@@ -17,7 +17,7 @@ from beanstalkd_py.cli.interrupts import exit_by_signal, handled
 from beanstalkd_py.cli.top.header import LINES as HEADER_LINES
 from beanstalkd_py.cli.top.header import header_lines
 from beanstalkd_py.cli.top.sampler import Sampler
-from beanstalkd_py.cli.top.table import Layout
+from beanstalkd_py.cli.top.table import columns_for
 from beanstalkd_py.cli.top.view import HELP, View
 
 _ESCAPE_MS = "25"
@@ -133,21 +133,21 @@ class Screen:
 
     def _draw_table(self) -> None:
         view = self._view
-        layout = Layout.fitting(self._size[1])
+        columns = columns_for(self._size[1])
         at = 0
-        for column, heading in zip(layout.columns, layout.headings(), strict=True):
+        for column in columns:
             sorted_by = column.name == view.selection.sort
             style = curses.A_REVERSE | (curses.A_BOLD | curses.A_UNDERLINE if sorted_by else 0)
-            self._put(HEADER_LINES, at, f"{heading} ", style)
-            at += len(heading) + 1
-        for line, row in enumerate(
-            view.rows[view.first : view.first + view.page], HEADER_LINES + 1
-        ):
+            self._put(HEADER_LINES, at, f"{column.aligned(column.heading)} ", style)
+            at += column.width + 1
+        rows = view.rows[view.first : view.first + view.page]
+        for line, row in enumerate(rows, HEADER_LINES + 1):
             at = 0
-            for text in layout.cells(row):
+            for column in columns:
+                text = column.cell(row)
                 empty = text.strip() in ("0", "-", "0s")
                 self._put(line, at, text, curses.A_DIM if empty else 0)
-                at += len(text) + 1
+                at += column.width + 1
 
     def _draw_footer(self) -> None:
         view = self._view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,12 @@ class Column:
     width: int
     format: Format
     key: str = ""
+
+    def aligned(self, text: str) -> str:
+        return text.ljust(self.width) if self.name == "tube" else text.rjust(self.width)
+
+    def cell(self, row: TubeRow) -> str:
+        return self.aligned(self.format(getattr(row, self.field), self.width))
 
 
 def _time(value: float | None, _: int) -> str:
@@ -91,36 +97,16 @@ class Selection:
         return self.pattern in name
 
 
-@dataclass(frozen=True)
-class Layout:
-    columns: tuple[Column, ...]
-    widths: tuple[int, ...]
-
-    @classmethod
-    def fitting(cls, width: int) -> Layout:
-        """Return the layout for lines of `width` characters; names get the rest."""
-        used, taken = COLUMNS[0].width, 1
-        spare = 0
-        for column in COLUMNS[1:]:
-            if used + 1 + column.width + spare > width:
-                break
-            used += 1 + column.width
-            taken += 1
-            if column.name == "oldest":
-                spare = _NAME_WITH_OPTIONAL_COLUMNS - _MIN_NAME
-        name = min(200, COLUMNS[0].width + max(0, width - used))
-        shown = COLUMNS[:taken]
-        return cls(shown, (name, *(column.width for column in shown[1:])))
-
-    def headings(self) -> list[str]:
-        return [self._aligned(at, column.heading) for at, column in enumerate(self.columns)]
-
-    def cells(self, row: TubeRow) -> list[str]:
-        return [
-            self._aligned(at, column.format(getattr(row, column.field), self.widths[at]))
-            for at, column in enumerate(self.columns)
-        ]
-
-    def _aligned(self, at: int, text: str) -> str:
-        width = self.widths[at]
-        return text.ljust(width) if at == 0 else text.rjust(width)
+def columns_for(width: int) -> list[Column]:
+    """Return the columns for lines of `width` characters; names get the rest."""
+    shown = [COLUMNS[0]]
+    used, spare = COLUMNS[0].width, 0
+    for column in COLUMNS[1:]:
+        if used + 1 + column.width + spare > width:
+            break
+        used += 1 + column.width
+        shown.append(column)
+        if column.name == "oldest":
+            spare = _NAME_WITH_OPTIONAL_COLUMNS - _MIN_NAME
+    name_width = min(200, shown[0].width + max(0, width - used))
+    return [replace(shown[0], width=name_width), *shown[1:]]

@@ -133,7 +133,7 @@ def reshard_here(
     from beanstalkd_py.binlog.permission import check_permission
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.binlog.reshard import reshard
-    from beanstalkd_py.binlog.reshard_steps import Steps
+    from beanstalkd_py.binlog.steps import Steps
 
     top = resolved(top)
     check_permission(top, writing=True)

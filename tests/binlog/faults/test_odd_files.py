@@ -19,7 +19,7 @@ from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.folders import holder_of, inspect_folder, locked_folder
 from beanstalkd_py.binlog.layout import FileLock, read_layout
 from beanstalkd_py.binlog.repair import repair
-from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.binlog.verify import verify
 from beanstalkd_py.core.binlog_reader import Selection
 from beanstalkd_py.pipeline.sources.file_buffer import FileBuffer

@@ -28,7 +28,7 @@ from beanstalkd_py.binlog.done_files import list_done_files, remove_files
 from beanstalkd_py.binlog.folders import locked_folder
 from beanstalkd_py.binlog.layout import FileLock, Layout
 from beanstalkd_py.binlog.reshard import reshard
-from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.core.binlog_reader import Reader
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.shared_memory import new_shared

@@ -28,7 +28,7 @@ from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.folders import inspect_folder, locked_folder
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.repair import Repaired, repair
-from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.binlog.verify import verify
 
 pytestmark = pytest.mark.slow

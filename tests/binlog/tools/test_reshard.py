@@ -33,7 +33,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog import layout as layouts
 from beanstalkd_py.binlog.layout import WHOLE, Layout
 from beanstalkd_py.binlog.progress import LOGGER
-from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.server.parent.shard_folders import lock_shard_folders
 

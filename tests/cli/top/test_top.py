@@ -20,7 +20,7 @@ from servers import Server, free_port, ours, reference
 from wire import Client, in_tube
 
 from beanstalkd_py.cli.top.command import top
-from beanstalkd_py.cli.top.table import COLUMNS, Layout
+from beanstalkd_py.cli.top.table import COLUMNS, columns_for
 
 Watch = Callable[..., Screen]
 HEAD = 4
@@ -310,11 +310,11 @@ def test_every_column_can_be_sorted_by() -> None:
 
 
 def test_names_get_space_before_optional_columns() -> None:
-    widths = {width: Layout.fitting(width) for width in range(80, 300)}
-    for width, layout in widths.items():
-        assert sum(layout.widths) + len(layout.widths) - 1 <= width
-        usual = layout.columns[-1].name == "oldest"
-        assert layout.widths[0] >= (12 if usual else 28)
-    counts = [len(layout.columns) for layout in widths.values()]
+    fitting = {width: columns_for(width) for width in range(80, 300)}
+    for width, columns in fitting.items():
+        assert sum(column.width for column in columns) + len(columns) - 1 <= width
+        usual = columns[-1].name == "oldest"
+        assert columns[0].width >= (12 if usual else 28)
+    counts = [len(columns) for columns in fitting.values()]
     assert counts == sorted(counts)
     assert counts[-1] == len(COLUMNS) > counts[0]
