@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from beanstalkd_py.pipeline.data_sources import register
     from beanstalkd_py.pipeline.frames import mark_copies, read_binlog, read_store
-    from beanstalkd_py.pipeline.sink.counter import put_counts
     from beanstalkd_py.pipeline.sink.take import take_jobs
 
-__all__ = ["mark_copies", "put_counts", "read_binlog", "read_store", "register", "take_jobs"]
+__all__ = ["mark_copies", "read_binlog", "read_store", "register", "take_jobs"]
 
 _MODULES = {
     "mark_copies": "beanstalkd_py.pipeline.frames",
-    "put_counts": "beanstalkd_py.pipeline.sink.counter",
     "read_store": "beanstalkd_py.pipeline.frames",
     "read_binlog": "beanstalkd_py.pipeline.frames",
     "register": "beanstalkd_py.pipeline.data_sources",

@@ -1,7 +1,7 @@
 """Puts the rows of one task, pipelined; puts without a reply are repeated on a new connection.
 
-A put without a reply may have made a job or not, so each row is put at least once. The tally counts
-how many rows may be duplicates. Imports nothing of Spark.
+A put without a reply may have made a job or not, so each row is put at least once. Imports nothing
+of Spark.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -32,35 +31,21 @@ _GOOD = (_INSERTED, b"USING ")
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Tally:
-    """Puts that were sent and not rejected, and those acknowledged. `size` is bytes of bodies."""
-
-    sent: int = 0
-    put: int = 0
-    size: int = 0
-
-    @property
-    def unknown(self) -> int:
-        return self.sent - self.put
-
-
 class TaskPutter:
-    """Puts the rows of one task. `record` gets the tally after each change."""
+    """Puts the rows of one task. `rows` were acknowledged, with `size` bytes of bodies."""
 
     def __init__(
         self,
         server: TubeServer,
         defaults: PutDefaults,
         retries: int,
-        record: Callable[[Tally], None] = lambda _tally: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.tally = Tally()
+        self.rows = 0
+        self.size = 0
         self._server = server
         self._defaults = defaults
         self._retries = retries
-        self._record = record
         self._sleep = sleep
         self._unsent: deque[Chunk] = deque()
         self._sent: deque[Chunk] = deque()
@@ -75,22 +60,22 @@ class TaskPutter:
         try:
             self._run(batches)
         except errors.BeanstalkdError as error:
-            if self.tally.sent:
-                kept = f"{counted(self.tally.put, 'row')} of this task put before, which stay"
+            if self.rows:
+                kept = f"{counted(self.rows, 'row')} of this task put before, which stay"
                 error.args = (f"{error}; {kept}", *error.args[1:])
             raise
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> None:
         losses = 0
         while True:
-            before = self.tally.put
+            before = self.rows
             try:
                 with self._server.connect() as connection:
                     self._put_batches(connection, batches)
                 return
             except errors.NoConnectionError as error:
                 self._requeue()
-                losses = 1 if self.tally.put > before else losses + 1
+                losses = 1 if self.rows > before else losses + 1
                 if losses > self._retries:
                     raise
                 pause_s = min(FIRST_PAUSE_S * 2 ** (losses - 1), LONGEST_PAUSE_S)
@@ -122,9 +107,6 @@ class TaskPutter:
 
     def _send(self, connection: Connection, chunk: Chunk) -> None:
         self._sent.append(chunk)
-        # Recorded before sending, so that the tally is an upper bound if the task is killed.
-        self.tally.sent += chunk.puts - chunk.puts_done
-        self._record(self.tally)
         connection.send(b"".join(chunk.commands[chunk.done :]))
 
     def _receive(self, connection: Connection, chunk: Chunk) -> None:
@@ -140,11 +122,10 @@ class TaskPutter:
                 done += 1
         finally:
             chunk.done = done
-            self.tally.put += chunk.puts_done - before
+            self.rows += chunk.puts_done - before
         if refusal:
             raise self._refused(connection, refusal, lines)
-        self.tally.size += chunk.size
-        self._record(self.tally)
+        self.size += chunk.size
 
     def _requeue(self) -> None:
         while self._sent:
@@ -165,7 +146,6 @@ class TaskPutter:
         # The rejection ends the task even if the connection is lost now.
         with contextlib.suppress(OSError):
             self._read_behind(connection, refusal, lines)
-        self._record(self.tally)
         size = len(command.partition(b"\r\n")[2]) - 2
         subject = (
             f"put of {counted(size, 'byte')} into tube {tube}" if is_put(command) else f"use {tube}"
@@ -176,7 +156,6 @@ class TaskPutter:
         chunk = self._sent[0]
         in_wrong_tube = not is_put(chunk.commands[chunk.done])
         misplaced = _misplaced(refusal, in_wrong_tube=False)
-        self.tally.sent -= not in_wrong_tube and not misplaced
         chunk.done += 1
         for chunk in self._sent:
             rest = chunk.commands[chunk.done :]
@@ -186,13 +165,10 @@ class TaskPutter:
                 if is_put(command):
                     found = _misplaced(line, in_wrong_tube)
                     misplaced += found
-                    is_job = line.startswith(_INSERTED)
-                    self.tally.put += is_job and not found
-                    self.tally.sent -= not is_job and not found
+                    self.rows += line.startswith(_INSERTED) and not found
                 else:
                     in_wrong_tube = not line.startswith(_GOOD)
         connection.execute_all([b"delete " + job for job in misplaced])
-        self.tally.sent -= len(misplaced)
 
 
 def _misplaced(line: bytes, in_wrong_tube: bool) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The sink without Spark: rows, connections, and the counter."""
+"""The sink without Spark: rows and connections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter as Multiset
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,9 +17,7 @@ from processes import eventually
 from servers import ours, reference
 
 from beanstalkd_py.errors import NoConnectionError, PipelineUsageError, RefusedError
-from beanstalkd_py.pipeline.sink.attempt_tallies import AttemptTally
-from beanstalkd_py.pipeline.sink.counter import Counter, PutCounts, TaskPut, Work, put_counts
-from beanstalkd_py.pipeline.sink.put import Tally, TaskPutter
+from beanstalkd_py.pipeline.sink.put import TaskPutter
 from beanstalkd_py.pipeline.sink.rows import COLUMNS, PutDefaults
 from beanstalkd_py.pipeline.sink.rows import OPTIONS as ROW_OPTIONS
 from beanstalkd_py.pipeline.sink.server import OPTIONS, TLS_OPTIONS, TubeServer
@@ -61,10 +58,10 @@ def batches_of(rows: list[Job], size: int = 100) -> list[pa.RecordBatch]:
     ]
 
 
-def put(where: str | TubeServer, batches: list[pa.RecordBatch], retries: int = 0) -> Tally:
+def put(where: str | TubeServer, batches: list[pa.RecordBatch], retries: int = 0) -> TaskPutter:
     putting = putting_to(where, retries)
     putting.run(iter(batches))
-    return putting.tally
+    return putting
 
 
 def putting_to(where: str | TubeServer, retries: int = 0) -> TaskPutter:
@@ -80,9 +77,9 @@ def by_tube(rows: list[Job]) -> dict[str, list[Job]]:
 def test_every_row_is_a_job_and_those_of_a_tube_keep_their_order(start):
     rows = some_jobs(1500, tubes=7)
     with start() as server:
-        tally = put(address(server), batches_of(rows))
+        putting = put(address(server), batches_of(rows))
         assert by_tube(jobs(server)) == by_tube(rows)
-    assert tally == Tally(sent=1500, put=1500, size=sum(len(row.body) for row in rows))
+    assert (putting.rows, putting.size) == (1500, sum(len(row.body) for row in rows))
 
 
 def test_a_tube_for_each_row_and_two_workers():
@@ -145,22 +142,21 @@ class ThenDirect:
 @pytest.mark.parametrize("share", [0, 0.5, 1])
 @pytest.mark.parametrize("before", [0, 1, 4])
 @pytest.mark.parametrize("start", [ours, reference])
-def test_a_lost_connection_loses_no_row_and_counts_possible_duplicates(start, before, share):
+def test_a_lost_connection_loses_no_row(start, before, share):
     rows = [
         row._replace(body=b"%d" % number, delay=0)
         for number, row in enumerate(some_jobs(4000, tubes=3, seed=before))
     ]
     with start() as server, FaultProxy(server.port, before, share).open() as proxy:
         both = ThenDirect(server_at(proxy.address), server_at(address(server)))
-        tally = put(both, batches_of(rows, size=2000), retries=1)
+        putting = put(both, batches_of(rows, size=2000), retries=1)
         found = Multiset(jobs(server))
         assert proxy.cut
         assert set(found) == set(rows)
+        assert putting.rows == len(rows)
         again = found.total() - len(rows)
-        assert again <= tally.unknown
-        assert tally.put == len(rows)
         if share == 0 and before == 0:
-            assert again == 0 < tally.unknown
+            assert again == 0
         if share == 1:
             assert again > 0
         assert max(found.values()) <= 2
@@ -249,7 +245,7 @@ def test_a_rejected_put_fails_the_task_and_leaves_no_job(refusal, message):
             putting.run(iter(batches_of([Job("a", 0, 0, 1, b"five!")] * 1200, 1200)))
     # All commands sent before the rejection get replies, too.
     assert str(failure.value).endswith(f"; {puts - 2} rows of this task put before, which stay")
-    assert (putting.tally.put, putting.tally.unknown) == (puts - 2, 0)
+    assert putting.rows == puts - 2
     deleted = [command for command in commands if command.startswith(b"delete ")]
     assert deleted == ([b"delete 77", b"delete 77"] if refusal.startswith(b"BURIED") else [])
 
@@ -288,12 +284,12 @@ def test_slow_reading_of_replies_is_no_deadlock():
         return b"USING %b\r\n" % command[4:] if command.startswith(b"use ") else longest
 
     with scripted(answer) as (where, commands):
-        tally = put(where, batches_of(rows, 4000))
-    assert tally.put == 4000 == sum(command.startswith(b"put ") for command in commands)
+        putting = put(where, batches_of(rows, 4000))
+    assert putting.rows == 4000 == sum(command.startswith(b"put ") for command in commands)
 
 
 def test_putting_imports_neither_the_server_nor_spark():
-    modules = "put, counter, held_jobs, server"
+    modules = "put, held_jobs, server"
     unwanted = ("pyspark", "gevent", "beanstalkd_py.core", "beanstalkd_py.server")
     for imported, but in ((modules, unwanted), ("writer, take", unwanted[1:])):
         code = (
@@ -302,66 +298,6 @@ def test_putting_imports_neither_the_server_nor_spark():
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.stdout == "[]\n", (done.stdout, done.stderr)
-
-
-def numbers(counts: PutCounts) -> tuple[int, int, int, int]:
-    return counts.rows, counts.rows_again, counts.rows_unknown, counts.batches
-
-
-def test_a_counter_counts_a_repeated_batch_once(tmp_path: Path):
-    counter = Counter(tmp_path / "counter.json")
-    counter.begin()
-    for batch in range(3):
-        counter.commit(Work("q", batch), [TaskPut(10, 100, 0), TaskPut(5, 50, 2)])
-    assert numbers(put_counts(counter.path)) == (45, 0, 6, 3)
-    counter.commit(Work("q", 2), [TaskPut(15, 150, 0)])
-    assert numbers(put_counts(counter.path)) == (45, 15, 6, 3)
-    counter.commit(Work("another", 0), [TaskPut(1, 1, 0)])
-    counter.commit(Work("alone"), [TaskPut(2, 1, 0)])
-    assert numbers(put_counts(counter.path)) == (48, 15, 6, 5)
-    assert put_counts(counter.path).bytes == 452
-    assert put_counts(counter.path).queries == {"q": 2, "another": 0}
-    assert [(each["batch"], each["rows"]) for each in put_counts(counter.path).recent] == [
-        (0, 15),
-        (1, 15),
-        (2, 15),
-        (2, 0),
-        (0, 1),
-        (None, 2),
-    ]
-
-
-def test_a_counter_includes_killed_tasks(tmp_path: Path, monkeypatch):
-    counter = Counter(tmp_path / "counter.json")
-    counter.begin()
-
-    def attempt(work: Work, sent: int, done: int) -> str:
-        note = AttemptTally.begin(counter.folder, work.name, "0.0")
-        note.write(Tally(sent, done, 9))
-        note.close()
-        return note.name
-
-    attempt(Work("q", 7), 100, 60)
-    won = attempt(Work("q", 7), 80, 80)
-    attempt(Work("other", 7), 5, 5)
-    assert numbers(put_counts(counter.path)) == (0, 145, 40, 0)
-    with monkeypatch.context() as patched:
-        # Killed before the notes are removed, they are not counted twice.
-        patched.setattr(Path, "unlink", lambda *_args, **_more: None)
-        counter.commit(Work("q", 7), [TaskPut(80, 720, 0, won)])
-    assert numbers(put_counts(counter.path)) == (80, 65, 40, 1)
-    counter.commit(Work("q", 8), [TaskPut(1, 1, 0)])
-    assert numbers(put_counts(counter.path)) == (81, 65, 40, 2)
-    assert [path.name.split(".")[0] for path in counter.folder.iterdir()] == ["other"]
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1, "row": 1}'])
-def test_another_file_is_not_overwritten_by_a_counter(tmp_path: Path, text):
-    path = tmp_path / "counter.json"
-    path.write_text(text)
-    with pytest.raises(PipelineUsageError, match=r"counter\.json is not a counter of this sink"):
-        Counter(path).begin()
-    assert path.read_text() == text
 
 
 def test_columns_match_the_fields_of_a_job():
