@@ -22,36 +22,34 @@ from pyspark.sql.types import StructType
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
-from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
-from beanstalkd_py.pipeline.sources import offsets
+from beanstalkd_py.pipeline.sources import batch_read
+from beanstalkd_py.pipeline.sources.batch_read import BatchRead
 from beanstalkd_py.pipeline.sources.follower import Follower
 from beanstalkd_py.pipeline.sources.options import STREAM_OPTIONS, Options
 from beanstalkd_py.pipeline.sources.plan import Plan
 from beanstalkd_py.pipeline.sources.spark_types import FilesPartition, struct_of, table_of
 from beanstalkd_py.pipeline.stores.follower import StoreFollower
-from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class FilesReader(DataSourceReader):
-    def __init__(self, plan: offsets.AnyPlan) -> None:
-        self._plan = plan
+    def __init__(self, read: BatchRead) -> None:
+        self._read = read
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [FilesPartition(files) for files in self._plan.tasks()]
+        return [FilesPartition(files) for files in self._read.tasks()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Without any files Spark reads a partition of its own.
-        return self._plan.read(partition.files if isinstance(partition, FilesPartition) else ())
+        return self._read.read(partition.files if isinstance(partition, FilesPartition) else ())
 
 
 class FileSource(DataSource):
-    """A data source of files that a plan reads and a follower follows."""
+    """A data source of files that a follower and its plan read."""
 
     NAME: ClassVar[str]
-    PLAN: ClassVar[type[Plan[Any]]]
     FOLLOWER: ClassVar[type[Follower[Any]]]
 
     @classmethod
@@ -59,13 +57,11 @@ class FileSource(DataSource):
         return cls.NAME
 
     def schema(self) -> StructType:
-        plan, _ = self._plan((*offsets.OPTIONS, *STREAM_OPTIONS))
-        return struct_of(plan.table)
+        return struct_of(self._plan((*batch_read.OPTIONS, *STREAM_OPTIONS))[0].table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        plan, options = self._plan(offsets.OPTIONS)
-        bounded = offsets.within(plan, options, self.FOLLOWER)
-        return FilesReader(bounded.with_table(table_of(bounded.table, schema)))
+        read = BatchRead.of(self.FOLLOWER, dict(cast(Any, self.options)))
+        return FilesReader(read.with_table(table_of(read.table, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         plan, options = self._plan(STREAM_OPTIONS)
@@ -80,16 +76,15 @@ class FileSource(DataSource):
         return StreamReader(follower, options)
 
     def _plan(self, more: Sequence[str]) -> tuple[Plan[Any], Options]:
-        given = dict(cast(Any, self.options))
-        known = (*self.PLAN.OPTIONS, *more)
-        return self.PLAN.of(given, known=known), Options(given, known)
+        plan_type = self.FOLLOWER.PLAN
+        options = Options(dict(cast(Any, self.options)), (*plan_type.OPTIONS, *more))
+        return plan_type.of_options(options), options
 
 
 class BinlogSource(FileSource):
     """`spark.read.format("beanstalkd_binlog").load(path)`."""
 
     NAME = "beanstalkd_binlog"
-    PLAN = BinlogPlan
     FOLLOWER = BinlogFollower
 
 
@@ -97,7 +92,6 @@ class StoreSource(FileSource):
     """`spark.read.format("rocketmq_store").load(path)`."""
 
     NAME = "rocketmq_store"
-    PLAN = StorePlan
     FOLLOWER = StoreFollower
 
 

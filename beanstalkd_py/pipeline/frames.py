@@ -8,10 +8,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
-from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 from beanstalkd_py.pipeline.sources.frames import read_files
 from beanstalkd_py.pipeline.stores.follower import StoreFollower
-from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 
 def read_binlog(
@@ -27,7 +25,7 @@ def read_binlog(
     system of Spark. Only `columns` are read; the default is all but the body. Options are those of
     the source `beanstalkd_binlog`. Raises PipelineUsageError.
     """
-    return read_files(spark, BinlogPlan, BinlogFollower, path, columns, {"mode": mode, **options})
+    return read_files(spark, BinlogFollower, path, columns, {"mode": mode, **options})
 
 
 def read_store(
@@ -45,7 +43,7 @@ def read_store(
     PipelineUsageError.
     """
     given = {"mode": mode, "view": view, **options}
-    return read_files(spark, StorePlan, StoreFollower, path, columns, given)
+    return read_files(spark, StoreFollower, path, columns, given)
 
 
 def mark_copies(entries: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ from typing import ClassVar
 from beanstalkd_py.pipeline._columns import ffi, lib
 from beanstalkd_py.pipeline.binlogs import files as binlog_files
 from beanstalkd_py.pipeline.binlogs.entries import BinlogFile
-from beanstalkd_py.pipeline.binlogs.plan import read_file
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan, read_file
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS
 from beanstalkd_py.pipeline.sources.columns import ALL, Table
 from beanstalkd_py.pipeline.sources.file_buffer import FileBuffer, in_c
@@ -31,6 +31,7 @@ from beanstalkd_py.pipeline.sources.follower import (
 
 
 class BinlogFollower(Follower[BinlogFile]):
+    PLAN = BinlogPlan
     NUMBERS = ("file", "offset")
     EXAMPLE = '{"FOLDER": {"file": N, "offset": N}}'
 

@@ -158,6 +158,7 @@ class Scan(ABC):
 class Follower(ABC, Generic[File]):
     """Follows the folders of a plan. A format derives from this."""
 
+    PLAN: ClassVar[type[Plan[Any]]]
     NUMBERS: ClassVar[tuple[str, ...]]
     """Keys of a place, in order of significance."""
     EXAMPLE: ClassVar[str]
@@ -171,6 +172,10 @@ class Follower(ABC, Generic[File]):
         self._plan = plan
         self._fail_on_loss = fail_on_loss
         self._wait = wait
+
+    @property
+    def table(self) -> Table:
+        return self._plan.table
 
     # --- to be defined by a format -----------------------------------------------------------
 

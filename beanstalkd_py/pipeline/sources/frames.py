@@ -15,11 +15,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.sources import offsets
+from beanstalkd_py.pipeline.sources.batch_read import BatchRead
 from beanstalkd_py.pipeline.sources.columns import Table
 from beanstalkd_py.pipeline.sources.follower import Follower
-from beanstalkd_py.pipeline.sources.offsets import AnyPlan
-from beanstalkd_py.pipeline.sources.options import Options, option_text
+from beanstalkd_py.pipeline.sources.options import option_text
 from beanstalkd_py.pipeline.sources.paths import is_bare, local
 from beanstalkd_py.pipeline.sources.plan import Plan
 from beanstalkd_py.pipeline.sources.spark_types import struct_of
@@ -29,13 +28,13 @@ WHOLE_FILES = "binaryFile"
 
 @dataclass(frozen=True)
 class LocalTask:
-    plan: AnyPlan | Follower[Any]
+    reader: BatchRead | Follower[Any]
     tasks: tuple[tuple[Any, ...], ...]
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column("id").to_pylist():
-                yield from self.plan.read(self.tasks[number])
+                yield from self.reader.read(self.tasks[number])
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,6 @@ def are_local(paths: Sequence[str]) -> bool:
 
 def read_files(
     spark: SparkSession,
-    plan_type: type[Plan[Any]],
     follower: type[Follower[Any]],
     path: str | Sequence[str],
     columns: Sequence[str] | None,
@@ -82,18 +80,16 @@ def read_files(
     paths = qualified(spark, path)
     given = {name: option_text(value) for name, value in options.items()}
     given["paths"] = json.dumps(paths)
-    known = (*plan_type.OPTIONS, *offsets.OPTIONS)
-    plan = plan_type.of(given, columns, known)
-    bounded = offsets.within(plan, Options(given, known), follower)
+    read = BatchRead.of(follower, given, columns)
     if are_local(paths):
-        tasks = tuple(map(tuple, bounded.tasks(spark.sparkContext.defaultParallelism)))
-        return of_tasks(spark, LocalTask(bounded, tasks), plan.table)
-    if bounded is not plan:
+        tasks = tuple(map(tuple, read.tasks(spark.sparkContext.defaultParallelism)))
+        return of_tasks(spark, LocalTask(read, tasks), read.table)
+    if read.bounds is not None:
         raise PipelineUsageError(
             "startingOffsets and endingOffsets are for local paths; of other file systems files"
             " are read whole"
         )
-    return _of_contents(spark, plan)
+    return _of_contents(spark, read.plan)
 
 
 def of_tasks(spark: SparkSession, task: LocalTask, table: Table) -> DataFrame:

@@ -45,17 +45,15 @@ class Plan(ABC, Generic[File]):
     target_bytes: int
 
     @classmethod
-    def of(
-        cls,
-        given: Mapping[str, str],
-        columns: Sequence[str] | None = None,
-        known: Sequence[str] | None = None,
-    ) -> Self:
+    def of(cls, given: Mapping[str, str], columns: Sequence[str] | None = None) -> Self:
         """Make a plan of options. `columns` override the option. Raises PipelineUsageError."""
-        options = Options(given, known or cls.OPTIONS)
+        return cls.of_options(Options(given, cls.OPTIONS), columns)
+
+    @classmethod
+    def of_options(cls, options: Options, columns: Sequence[str] | None = None) -> Self:
         named = columns if columns is not None else options.names("columns")
         table, own_fields = cls._of_format(options, named)
-        paths = paths_of(given)
+        paths = paths_of(options.given)
         selection = Selection.of(cls.TIME_COLUMN, options)
         missing = selection.columns() - {column.name for column in table.all}
         if missing:

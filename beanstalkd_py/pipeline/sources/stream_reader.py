@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from beanstalkd_py.pipeline.sources.batch_read import normalized
 from beanstalkd_py.pipeline.sources.follower import Budget, Follower, Position
-from beanstalkd_py.pipeline.sources.offsets import normalized
 from beanstalkd_py.pipeline.sources.options import Options
 from beanstalkd_py.pipeline.sources.spark_types import FilesPartition
 

@@ -35,6 +35,7 @@ GROWING_CHECKS = CHECKS | store_lib.HS_CHECK_TEXT
 
 
 class StoreFollower(Follower[StoreFile]):
+    PLAN = StorePlan
     NUMBERS = ("offset",)
     EXAMPLE = '{"STORE": OFFSET}'
 

@@ -16,23 +16,18 @@ from pipeline.plain import rows
 from beanstalkd_py.errors import DataLossError, PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
-from beanstalkd_py.pipeline.sources import offsets
+from beanstalkd_py.pipeline.sources.batch_read import BatchRead
 from beanstalkd_py.pipeline.sources.follower import UNLIMITED, Budget
-from beanstalkd_py.pipeline.sources.offsets import AnyPlan, OffsetPlan
-from beanstalkd_py.pipeline.sources.options import Options
 from beanstalkd_py.pipeline.stores.follower import StoreFollower
-from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 FILE = 4096
-PLANS: dict[Any, Any] = {BinlogFollower: BinlogPlan, StoreFollower: StorePlan}
 
 
-def bounded(path: Path, following: Any = BinlogFollower, **given: Any) -> AnyPlan:
+def bounded(path: Path, following: Any = BinlogFollower, **given: Any) -> BatchRead:
     texts = {
         key: each if isinstance(each, str) else json.dumps(each) for key, each in given.items()
     }
-    plan = PLANS[following].of({"path": str(path), "includeBody": "true"})
-    return offsets.within(plan, Options(texts, offsets.OPTIONS), following)
+    return BatchRead.of(following, {"path": str(path), "includeBody": "true", **texts})
 
 
 def fill_binlogs(path: Path, seed: int) -> None:
@@ -56,7 +51,7 @@ def test_rows_between_the_offsets_of_a_stream(tmp_path, fill, following, seed):
     folder, choose = tmp_path / "data", random.Random(seed)
     folder.mkdir()
     fill(folder, seed)
-    stream = following(PLANS[following].of({"path": str(folder)}), True)
+    stream = following(following.PLAN.of({"path": str(folder)}), True)
     places: list[Any] = [{}]
     while (end := stream.after(places[-1], Budget(rows=choose.randrange(1, 30)))) != places[-1]:
         places.append(end)
@@ -153,10 +148,10 @@ def test_offsets_outside_the_data(tmp_path):
 
 
 def test_without_offsets_the_plan_is_unchanged(tmp_path):
-    assert not isinstance(bounded(tmp_path), OffsetPlan)
+    assert bounded(tmp_path).bounds is None
     usual = bounded(tmp_path, startingOffsets="earliest", endingOffsets="latest")
-    assert not isinstance(usual, OffsetPlan)
+    assert usual.bounds is None
 
 
-def bodies(plan: AnyPlan) -> list[bytes]:
+def bodies(plan: BatchRead) -> list[bytes]:
     return sorted(row["body"] for row in rows(plan))
