@@ -25,7 +25,8 @@ def package(output: Path) -> int:
 
     The package has everything that tasks need, including the decoder in C. The machines of the
     cluster need only what PySpark needs: Python, pyarrow and pandas, on the same platform as this
-    one. 'pipeline run --master URL' creates and sends the package automatically.
+    one, and deltalake for the job export. 'pipeline run --master URL' creates and sends the package
+    automatically.
 
     \b
     Examples:

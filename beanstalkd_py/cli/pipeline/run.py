@@ -73,7 +73,7 @@ def run(job: str, inputs: tuple[str, ...], target: Target, spark: SparkRunner, *
 
     A finished job that is in a history store and still in a binlog counts once. verify and
     binlog-health accept only binlogs. export adds new rows since its last run to its --output, as
-    Parquet in folders by date and tube.
+    Delta Lake tables partitioned by date.
 
     \b
     Examples:
@@ -116,7 +116,7 @@ def _check_output(job: Job, target: Target) -> None:
         raise errors.PipelineUsageError(f"{job.name} requires --output FOLDER")
     if target.overwrite or target.form not in (None, "parquet"):
         raise errors.PipelineUsageError(
-            f"{job.name} adds Parquet to its folder; omit --overwrite and --format"
+            f"{job.name} adds to Delta Lake tables in its folder; omit --overwrite and --format"
         )
 
 

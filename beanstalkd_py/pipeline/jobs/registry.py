@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from beanstalkd_py.errors import PipelineUsageError
+
 _HERE = "beanstalkd_py.pipeline.jobs"
 
 
@@ -61,7 +63,12 @@ class Job:
         return found
 
     def _module(self) -> Any:
-        return importlib.import_module(f"{_HERE}.{self.module or self.view}")
+        try:
+            return importlib.import_module(f"{_HERE}.{self.module or self.view}")
+        except ModuleNotFoundError as error:
+            raise PipelineUsageError(
+                f"{self.name} needs {error.name}; pip install 'beanstalkd_py[spark]' installs it"
+            ) from error
 
 
 _ALL = (
@@ -124,7 +131,7 @@ _ALL = (
         name="export",
         module="export.job",
         needs=Needs.INPUTS,
-        about="what is new, into Parquet by date and tube",
+        about="what is new, into Delta Lake tables by date",
         options=("bodies", "allow_loss"),
     ),
 )

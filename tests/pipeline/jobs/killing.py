@@ -6,13 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
 
-from beanstalkd_py.pipeline.jobs.export.files import Files
-from beanstalkd_py.pipeline.jobs.export.job import _DataSetExport
+from beanstalkd_py.pipeline.jobs.export.table import ExportTable
 
-STEPS = ("write", "rename", "delete", "make_folders")
-"""All steps that change files."""
+STEPS = (
+    (DeltaTable, "create"),
+    (ExportTable, "_write"),
+    (DeltaStorageHandler, "open_output_stream"),
+    (DeltaTable, "create_write_transaction"),
+    (DeltaTable, "update_incremental"),
+    (DeltaStorageHandler, "delete_file"),
+    (DeltaTable, "vacuum"),
+)
+"""All steps of the driver that change files, and those around the tasks that write rows."""
 
 
 class Killed(Exception):
@@ -20,10 +30,9 @@ class Killed(Exception):
 
 
 @contextmanager
-def killed_at(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """End a run before the step of a name and number, or of a number among all steps.
+def killed_before(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """End a run before the step of a number; a killed write is half complete.
 
-    A killed write is half complete. The step `count` is after a change and before its result.
     Yields the executed steps.
     """
     taken: list[str] = []
@@ -31,21 +40,18 @@ def killed_at(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterat
     def counted(of: type, step: str) -> Any:
         usual = getattr(of, step)
 
-        def do(self: Any, *given: Any) -> Any:
-            if name in ("", step):
-                if len(taken) == number:
-                    if step == "write":
-                        usual(self, given[0], given[1][: len(given[1]) // 2])
-                    raise Killed(step)
-                taken.append(step)
-            return usual(self, *given)
+        def do(*given: Any, **named: Any) -> Any:
+            if len(taken) == number:
+                if step == "open_output_stream":
+                    with pa.BufferedOutputStream(usual(*given, **named), 100) as stream:
+                        stream.write(b'{"posit')
+                raise Killed(step)
+            taken.append(step)
+            return usual(*given, **named)
 
         return do
 
     with monkeypatch.context() as patch:
-        for step in STEPS:
-            patch.setattr(Files, step, counted(Files, step))
-        if name == "count":
-            patch.setattr(_DataSetExport, "_count", counted(_DataSetExport, "_count"))
-            name = "_count"
+        for of, step in STEPS:
+            patch.setattr(of, step, counted(of, step))
         yield taken

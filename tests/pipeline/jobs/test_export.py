@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
 from binlog.reader import files as binlog_files
 from binlog.workload import Actor, run_steps
 from core.rig import SECOND, Rig, put_line
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from history.stores import opened, some_messages
-from pipeline.jobs.killing import Killed, killed_at
+from pipeline.jobs.killing import Killed, killed_before
 from pipeline.plain import Row, rows
 from servers import ours
 
 from beanstalkd_py.errors import DataLossError, MalformedError, PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
-from beanstalkd_py.pipeline.jobs.export.compaction import similar
-from beanstalkd_py.pipeline.jobs.export.files import File, Files, locked
 from beanstalkd_py.pipeline.jobs.export.job import (
-    COLUMNS,
+    ENTRIES,
     ExportResult,
     compact,
     export,
-    log_of,
     read_export,
 )
+from beanstalkd_py.pipeline.jobs.export.table import ExportTable, Storage
 from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -41,23 +40,21 @@ FILE = 4096
 
 
 def plain(output: Path, name: str = "entries") -> list[Row]:
-    """Read a data set as other programs do: the Parquet files of its folder."""
-    if not (output / name).exists():
+    """Read a table as other programs do."""
+    try:
+        return DeltaTable(output / name).to_pyarrow_table().to_pylist()
+    except TableNotFoundError:
         return []
-    types = pa.schema([("date", pa.string()), ("tube", pa.string())])
-    partitioning = ds.partitioning(types, flavor="hive")
-    found = ds.dataset(output / name, format="parquet", partitioning=partitioning)
-    return found.to_table().to_pylist()
 
 
 def wanted(path: Path, bodies: bool = False) -> list[Row]:
     """Return the expected rows with dates and tubes."""
-    names = [*COLUMNS, *(["body"] if bodies else [])]
+    names = [*ENTRIES.columns, *(["body"] if bodies else [])]
     whole = rows(BinlogPlan.of({"path": str(path)}, names))
     tubes = {(r["host"], r["id"], r["created_at_ns"]): r["tube"] for r in whole if r["tube"]}
     for row in whole:
         moment = row["event_time"]
-        row["date"] = None if moment is None else moment.astimezone(UTC).date().isoformat()
+        row["date"] = None if moment is None else moment.astimezone(UTC).date()
         if row["tube"] is None:
             row["tube"] = tubes.get((row["host"], row["id"], row["created_at_ns"]))
     return whole
@@ -71,8 +68,9 @@ def in_order(found: list[Row]) -> list[Row]:
     return [dict(sorted(row.items())) for row in sorted(found, key=place)]
 
 
-def parquet_files(output: Path, name: str = "entries") -> list[Path]:
-    return sorted((output / name).rglob("*.parquet"))
+def sizes(output: Path) -> list[int]:
+    """Return the sizes of the files of the last version."""
+    return [Path(path).stat().st_size for path in DeltaTable(output / "entries").file_uris()]
 
 
 def test_each_run_adds_new_entries(spark, folder, tmp_path):
@@ -92,8 +90,7 @@ def test_each_run_adds_new_entries(spark, folder, tmp_path):
     assert total.rows == len(whole) and total.batches > 3
     assert len({row["date"] for row in found}) > 1 and len({row["tube"] for row in found}) > 1
     assert sum(row["kind"] == "short" for row in found) > 10
-    made = parquet_files(output)
-    assert total.files == len(made) and total.size == sum(path.stat().st_size for path in made)
+    assert total.files == len(sizes(output)) and total.size == sum(sizes(output))
     by_spark = read_export(spark, str(output))
     assert by_spark.count() == len(whole)
     assert dict(by_spark.dtypes)["date"] == "date" and dict(by_spark.dtypes)["tube"] == "string"
@@ -112,8 +109,8 @@ def test_open_jobs_are_removed_after_their_end(spark, folder, tmp_path):
         client.send(b"".join(b"delete %d\r\n" % number for number in range(10, 41, 10)))
         export(spark, str(folder), str(output))
         assert in_order(plain(output)) == in_order(wanted(folder))
-    record = log_of(Files(spark, str(output)), "entries").look()
-    assert record is not None and record.runs == ()
+    assert ExportTable(Storage(f"{output}/entries")).state.open_jobs == []
+    assert len(list((output / "entries" / "_export").iterdir())) == 1
 
 
 def assert_no_row_twice(output: Path) -> None:
@@ -122,57 +119,58 @@ def assert_no_row_twice(output: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_export_killed_at_important_steps(spark, folder, tmp_path, monkeypatch):
-    """Each run is killed; the next one completes its change first."""
+def test_an_export_killed_at_every_step(spark, folder, tmp_path, monkeypatch):
+    """Runs with a batch of new rows each; every one is killed one step later than the last."""
     output, killed = tmp_path / "out", 0
     with Rig(folder) as rig:
         client = rig.client()
-        for moment in (
-            ("write", 0),  # half of its record is written
-            ("rename", 0),  # which does not have its name yet
-            ("rename", 1),  # no file is in its place
-            ("rename", 2),  # one is
-            ("rename", 3),  # all files are, but the record does not list them
-            ("count", 0),  # the record lists them, but the run returned no result
-        ):
+        for step in range(100):
             for tube in (b"a", b"b"):
-                client.send(b"use %s\r\n" % tube + put_line(b"x"))
-            client.send(b"delete 1\r\n" if killed == 4 else b"")
-            with killed_at(*moment, monkeypatch), pytest.raises(Killed):
-                export(spark, str(folder), str(output), compact_at=None)
-            killed += 1
+                client.ask(b"use %s\r\n" % tube)
+                client.put(b"x")
+            client.ask(b"delete %d\r\n" % (2 * step))
+            rig.advance(DAY // 3)
+            with killed_before(step, monkeypatch) as taken:
+                try:
+                    export(spark, str(folder), str(output), compact_at=4)
+                except Killed:
+                    killed += 1
             assert_no_row_twice(output)
-        export(spark, str(folder), str(output), compact_at=None)
+            if len(taken) < step:
+                break
         assert in_order(plain(output)) == in_order(wanted(folder))
+        assert export(spark, str(folder), str(output)) == ExportResult()
+    assert killed > 6
 
 
 @pytest.mark.slow
-def test_a_compaction_killed_at_many_steps(spark, folder, tmp_path, monkeypatch):
+def test_a_compaction_killed_at_every_step(spark, folder, tmp_path, monkeypatch):
     output, killed = tmp_path / "out", 0
     with Rig(folder) as rig:
         client = rig.client()
         for turn in range(3):
             for tube in (b"a/b", b"007"):
                 client.send(b"use %s\r\n" % tube + put_line(b"%d" % turn))
+            rig.advance(DAY // 2)
             export(spark, str(folder), str(output), compact_at=None)
         whole = in_order(wanted(folder))
-    assert len(parquet_files(output)) == 6
-    for step in range(2, 60, 3):
-        with killed_at("", step, monkeypatch):
+    assert len(sizes(output)) > 2
+    for step in range(60):
+        with killed_before(step, monkeypatch):
             try:
                 compact(spark, str(output))
                 break
             except Killed:
                 killed += 1
-        assert_no_row_twice(output)
-    assert killed > 4
+        assert in_order(plain(output)) == whole
+    assert killed > 3
     assert in_order(plain(output)) == whole
-    assert len(parquet_files(output)) == 2
+    assert len(sizes(output)) == 2
     assert compact(spark, str(output)) == 0
     assert {row.tube for row in read_export(spark, str(output)).collect()} == {"a/b", "007"}
 
 
-def test_export_compacts_touched_folders(spark, folder, tmp_path):
+def test_export_compacts_dates_with_many_files(spark, folder, tmp_path):
     output, compacted = tmp_path / "out", 0
     with Rig(folder) as rig:
         client = rig.client()
@@ -181,43 +179,98 @@ def test_export_compacts_touched_folders(spark, folder, tmp_path):
             compacted += export(spark, str(folder), str(output), compact_at=4).compacted
         assert in_order(plain(output)) == in_order(wanted(folder))
     assert compacted == 4
-    assert len(parquet_files(output)) == 2
+    assert len(sizes(output)) == 2
 
 
-def sizes(*given: int) -> list[File]:
-    return [File(str(place), size) for place, size in enumerate(given)]
-
-
-@pytest.mark.parametrize(
-    ("given", "taken"),
-    [
-        ((1, 1, 1), ()),
-        ((1, 1, 1, 1), (1, 1, 1, 1)),
-        ((1, 1, 1, 1, 90), (1, 1, 1, 1)),
-        ((1, 1, 1, 1, 4, 8), (1, 1, 1, 1, 4, 8)),
-        ((1, 1, 1, 90), (1, 1, 1)),
-        ((1, 90, 1000, 20000), (1, 90)),
-    ],
-)
-def test_a_large_file_waits_for_small_ones_to_add_up(given, taken):
-    assert tuple(file.size for file in similar(sizes(*given), 4)) == taken
-
-
-def test_tube_names_are_escaped_in_folders(spark, folder, tmp_path):
-    tubes = ["a/b", "1", "01", "x;y(z)$+", "/" * 120, "n" * 200]
+def test_large_files_are_not_compacted(spark, folder, tmp_path):
     output = tmp_path / "out"
+    with Rig(folder) as rig:
+        client = rig.client()
+        for _ in range(3):
+            client.put(b"x")
+            export(spark, str(folder), str(output))
+    size = max(sizes(output))
+    assert compact(spark, str(output), target_bytes=2 * size - 2, least=3) == 0
+    assert compact(spark, str(output), target_bytes=2 * size + 2) == 2
+    assert compact(spark, str(output), least=3) == 0
+    assert compact(spark, str(output)) == 2
+    assert len(sizes(output)) == 1
+
+
+# --- concurrent exports ------------------------------------------------------------------------
+
+
+@contextmanager
+def overtaken_at(step: str, by: Callable[[], object]) -> Iterator[None]:
+    """Run `by` completely before a step of an export, which then fails."""
+    usual = getattr(ExportTable, step)
+
+    def do(self: ExportTable, *given: Any) -> Any:
+        patch.undo()
+        by()
+        return usual(self, *given)
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(PipelineUsageError, match="another export writes to"),
+    ):
+        patch.setattr(ExportTable, step, do)
+        yield
+
+
+@pytest.mark.parametrize("step", ["write_open_jobs", "write", "commit"])
+def test_the_slower_of_two_exports_adds_nothing(spark, folder, tmp_path, step):
+    output = tmp_path / "out"
+
+    def run() -> ExportResult:
+        return export(spark, str(folder), str(output), compact_at=None)
+
+    with Rig(folder) as rig:
+        client = rig.client()
+        for first in (True, False):
+            client.put(b"x")
+            client.put(b"y")
+            if first:
+                run()
+                client.ask(b"delete 1\r\n")
+        with overtaken_at(step, run):
+            run()
+        assert in_order(plain(output)) == in_order(wanted(folder))
+        client.ask(b"delete 2\r\n")
+        assert run().rows == 1
+        assert in_order(plain(output)) == in_order(wanted(folder))
+
+
+@pytest.mark.parametrize("other", ["export", "compact"])
+def test_a_compaction_concurrent_to_another_commit_changes_nothing(spark, folder, tmp_path, other):
+    output = tmp_path / "out"
+    with Rig(folder) as rig:
+        client = rig.client()
+        for _ in range(3):
+            client.put(b"x")
+            export(spark, str(folder), str(output))
+        client.put(b"x")
+        by = {"export": lambda: export(spark, str(folder), str(output))}
+        by["compact"] = lambda: compact(spark, str(output))
+        with overtaken_at("commit", by[other]):
+            compact(spark, str(output))
+        assert_no_row_twice(output)
+        export(spark, str(folder), str(output))
+        assert in_order(plain(output)) == in_order(wanted(folder))
+
+
+def test_any_tube_name_is_kept(spark, folder, tmp_path):
+    tubes = ["a/b", "1", "01", "x;y(z)$+", "/" * 200, "n" * 200]
+    output = tmp_path / "an output"
     with Rig(folder) as rig:
         client = rig.client()
         for tube in tubes:
             client.send(b"use %s\r\n" % tube.encode() + put_line(b"x"))
-        export(spark, str(folder), str(output))
-        there = {row["tube"] for row in wanted(folder)}
-    found = [row["tube"] for row in plain(output)]
-    assert len(found) == len(there) == len(set(found))
-    [changed] = set(found) - there
-    assert there - set(found) == {"/" * 120}
-    assert changed.startswith("/" * 60 + "~") and len(changed) == 93
-    assert {row.tube for row in read_export(spark, str(output)).collect()} == set(found)
+        for _ in range(2):
+            export(spark, str(folder), str(output))
+    assert sorted(row["tube"] for row in plain(output)) == sorted(tubes)
+    read = read_export(spark, str(output))
+    assert sorted(row.tube for row in read.collect()) == sorted(tubes)
 
 
 def test_damage_and_unknown_jobs(spark, folder, tmp_path):
@@ -265,42 +318,43 @@ def test_stores_and_binlogs_of_several_hosts(spark, tmp_path):
     assert sorted(row[key] for row in found) == sorted(row[key] for row in whole)
     by_place = {row[key]: row for row in whole}
     for row in found:
-        assert row.pop("date") == row["storeTimestamp"].date().isoformat()
+        assert row.pop("date") == row["storeTimestamp"].date()
+        row["properties"] = dict(row["properties"])
+        by_place[row[key]]["properties"] = dict(by_place[row[key]]["properties"])
         assert row == by_place[row[key]]
     assert {row["host"] for row in found} == {"ann"}
     assert sorted(row["host"] for row in plain(output)) == ["ann", "bob"]
     assert read_export(spark, str(output), "messages").count() == 90
 
 
-def test_an_output_on_another_file_system(spark, folder, remote):
-    output = remote / "exported"
+def test_an_output_by_url(spark, folder, tmp_path):
+    output = tmp_path / "out"
     with Rig(folder) as rig:
         client = rig.client()
         for _ in range(3):
             client.put(b"x")
-            export(spark, str(folder), "viewfs://test/remote/exported")
-        assert compact(spark, "viewfs://test/remote/exported") == 3
+            export(spark, str(folder), f"file://{output}")
+        assert compact(spark, f"file://{output}") == 3
         assert in_order(plain(output)) == in_order(wanted(folder))
-    assert len(parquet_files(output)) == 1
-    assert read_export(spark, "viewfs://test/remote/exported").count() == 3
+    assert read_export(spark, f"file://{output}").count() == 3
+    with pytest.raises(PipelineUsageError, match=r"cannot open output viewfs://test/out: "):
+        export(spark, str(folder), "viewfs://test/out")
 
 
-def test_incomplete_rows_are_not_in_the_data_set(spark, folder, tmp_path, monkeypatch):
-    output = tmp_path / "out"
+def test_the_output_of_an_earlier_version_is_refused(spark, folder, tmp_path):
+    (tmp_path / "out" / "_export" / "entries" / "log").mkdir(parents=True)
+    (tmp_path / "out" / "_export" / "lock").touch()
+    output = str(tmp_path / "out")
     with Rig(folder) as rig:
         rig.client().put(b"x")
-
-        def no_record(*given: Any) -> None:
-            raise Killed
-
-        monkeypatch.setattr(Files, "write", no_record)
-        with pytest.raises(Killed):
-            export(spark, str(folder), str(output))
-        monkeypatch.undo()
-        assert plain(output) == [] and list((output / "_export").rglob("*.parquet"))
-        assert export(spark, str(folder), str(output)).rows == 1
-    staged = [path for path in (output / "_export").rglob("*.parquet") if "staging" in str(path)]
-    assert staged == [] and pq.read_metadata(parquet_files(output)[0]).num_rows == 1
+        for call in (
+            lambda: export(spark, str(folder), output),
+            lambda: compact(spark, output),
+            lambda: read_export(spark, output),
+        ):
+            with pytest.raises(PipelineUsageError, match="plain Parquet of an earlier version"):
+                call()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_export"]
 
 
 def test_spellings_of_a_path_are_the_same_folder(spark, folder, tmp_path, monkeypatch):
@@ -383,16 +437,13 @@ def test_invalid_exports_are_rejected(spark, folder, tmp_path):
             read_export(spark, output)
         with pytest.raises(PipelineUsageError, match="is not the output of an export"):
             compact(spark, str(tmp_path))
+        with pytest.raises(PipelineUsageError, match="target_bytes is 0"):
+            compact(spark, str(tmp_path), target_bytes=0)
         export(spark, str(folder), output)
         with pytest.raises(
             PipelineUsageError, match="exported without bodies, and this run is with"
         ):
             export(spark, str(folder), output, bodies=True)
-        with (
-            locked(Files(spark, output), "_export"),
-            pytest.raises(PipelineUsageError, match="another export writes to"),
-        ):
-            export(spark, str(folder), output)
         for _ in range(60):
             client.put(b"x" * 200)
         (folder / "binlog.1").unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import pytest
@@ -17,6 +18,16 @@ from beanstalkd_py.pipeline.jobs.export.job import export
 print("begun", flush=True)
 while True:
     export(spark, sys.argv[1], sys.argv[2], bodies=True, batch_bytes=65536, compact_at=2)
+"""
+CONTENDING_EXPORTS = """
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.jobs.export.job import export
+print("begun", flush=True)
+while True:
+    try:
+        export(spark, sys.argv[1], sys.argv[2], batch_bytes=65536, compact_at=3)
+    except PipelineUsageError as error:
+        assert "another export writes to" in str(error), error
 """
 FIRST_EXPORT = """
 from beanstalkd_py.pipeline.jobs.export.job import export
@@ -42,3 +53,16 @@ def test_exports_during_writes_of_a_server(spark, folder, tmp_path):
     export(spark, str(folder), str(output), bodies=True, compact_at=2)
     assert in_order(plain(output)) == in_order(wanted(folder, bodies=True))
     assert len(set(seen)) > 2  # killed exports had written data
+
+
+def test_two_exports_at_the_same_time(folder, tmp_path, spark):
+    output = tmp_path / "out"
+    with working_server(folder, seed=4):
+        drivers = [Driver(CONTENDING_EXPORTS, folder, output) for _ in range(2)]
+        for _ in range(4):
+            time.sleep(10)
+            assert_no_row_twice(output)
+        for driver in drivers:
+            driver.kill()
+    export(spark, str(folder), str(output))
+    assert in_order(plain(output)) == in_order(wanted(folder))

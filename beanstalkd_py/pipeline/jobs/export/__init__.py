@@ -1,1 +1,1 @@
-"""The `export` job: binlogs and history stores as partitioned Parquet."""
+"""The `export` job: binlogs and history stores as Delta Lake tables."""

@@ -1,62 +1,90 @@
-"""The `export` job: binlogs and history stores as Parquet, incrementally.
+"""The `export` job: binlogs and history stores as Delta Lake tables, incrementally.
 
     export(spark, ["/srv/*/binlog", "/srv/*/history"], "/srv/tables")
 
-makes the data sets `/srv/tables/entries` and `/srv/tables/messages`. A run adds the new rows since
-the last one. Each row is exported exactly once, even if runs are killed: the position in the inputs
-and the rows up to it are one change of the log (log.py).
+makes the tables `/srv/tables/entries` and `/srv/tables/messages`. A run adds the rows since the
+last one. Each row is exported exactly once, even if runs are killed or concurrent: the rows of a
+batch and the position after them are one commit (table.py).
 
 This is not a streaming query, although positions are those of the streams: its checkpoint would be
-a second log, and a run with few new rows takes several times as long. Spark's file sink leaves rows
-of failed batches that only Spark ignores. Here any reader of Parquet sees complete changes only;
-incomplete ones are in the folder `_export`.
+a second log, and a run with few new rows takes several times as long.
 """
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+from deltalake.exceptions import TableNotFoundError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.history.files import layout
+from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS as ENTRY_COLUMNS
 from beanstalkd_py.pipeline.failures import own_error
-from beanstalkd_py.pipeline.jobs.export.compaction import Compaction
-from beanstalkd_py.pipeline.jobs.export.files import Files, locked
-from beanstalkd_py.pipeline.jobs.export.log import ExportLog, Record
-from beanstalkd_py.pipeline.jobs.export.tables import (
-    DATA_SETS,
-    ENTRIES,
-    MESSAGES_SET,
-    PARTITIONS,
-    DataSet,
-    FollowedFiles,
-    write_parquet,
-)
-from beanstalkd_py.pipeline.jobs.export.tubes import OpenJobs
-from beanstalkd_py.pipeline.sources.follower import Budget, Position
-from beanstalkd_py.pipeline.sources.frames import are_local
+from beanstalkd_py.pipeline.jobs.export.table import DATE, ExportTable, State, Storage, overtaken
+from beanstalkd_py.pipeline.sources.columns import LONG, STRING
+from beanstalkd_py.pipeline.sources.follower import Budget, Follower, Position
+from beanstalkd_py.pipeline.sources.frames import LocalTask, are_local, of_tasks
 from beanstalkd_py.pipeline.sources.paths import expand, local, true_path
+from beanstalkd_py.pipeline.stores.follower import StoreFollower
+from beanstalkd_py.pipeline.stores.tables import MESSAGES as MESSAGE_COLUMNS
 
-COLUMNS = tuple(column.name for column in ENTRY_COLUMNS if column.name in ENTRIES.columns)
-OWN = "_export"
 BATCH_BYTES = 1 << 30
 """Input of one batch, which Spark caches in memory or on disk."""
 COMPACT_AT = 32
+TARGET_BYTES = 128 << 20
 SETTINGS = {
-    # Known to all readers, and with statistics.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.session.timeZone": "UTC",
 }
-TARGET_BYTES = 128 << 20
+DAY_US = 86_400 * 10**6
+JOB = ("host", "id", "created_at_ns")
+"""Identifies a job: ids may be reused, and a job may change its shard."""
+OPEN_JOBS = pa.schema([("host", STRING), ("id", LONG), ("created_at_ns", LONG), ("tube", STRING)])
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a table is made of; `name` is that of the table, `time` the column of its date."""
+
+    name: str
+    follower: type[Follower[Any]]
+    columns: tuple[str, ...]
+    time: str
+
+    def follow(
+        self, paths: Sequence[str], bodies: bool, options: dict[str, str], fail_on_loss: bool
+    ) -> Follower[Any]:
+        names = [*self.columns, *(["body"] if bodies else [])]
+        plan = self.follower.PLAN.of({**options, "paths": json.dumps(list(paths))}, names)
+        return self.follower(plan, fail_on_loss)
+
+
+ENTRIES = Source(
+    "entries",
+    BinlogFollower,
+    tuple(column.name for column in ENTRY_COLUMNS if column.usual or column.name in JOB),
+    "event_time",
+)
+MESSAGES = Source(
+    "messages",
+    StoreFollower,
+    tuple(each.name for each in MESSAGE_COLUMNS if each.usual or each.name == "properties"),
+    "storeTimestamp",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,78 +112,84 @@ def export(
     batch_bytes: int = BATCH_BYTES,
     compact_at: int | None = COMPACT_AT,
     target_bytes: int = TARGET_BYTES,
+    storage_options: dict[str, str] | None = None,
 ) -> ExportResult:
-    """Add new rows of binlog folders and history stores to Parquet data sets below `output`.
+    """Add new rows of binlog folders and history stores to Delta Lake tables below `output`.
 
     `inputs` are local folders or globs, binlogs and stores in any mix; hosts are derived as in
-    read_binlog. The data sets are `entries` (default columns and `created_at_ns`) and `messages`
-    (default columns and `properties`), with the body if `bodies`, in folders `date=.../tube=...` by
-    `event_time` and `storeTimestamp` in UTC. A short entry gets the tube of its job. If the tube or
-    the date is unknown, because the full entry was removed or the row is about a fault (`mode`),
-    the folder is Hive's `__HIVE_DEFAULT_PARTITION__`.
+    read_binlog. The tables are `entries` (default columns and `created_at_ns`) and `messages`
+    (default columns and `properties`), with the body if `bodies`, partitioned by `date`, that of
+    `event_time` and `storeTimestamp` in UTC. A short entry gets the tube of its job. The tube is
+    null if the full entry was removed before it was read, the date in the row of a fault (`mode`).
 
-    Folders with `compact_at` small files are compacted (None: never) to files of `target_bytes`. A
+    Dates with `compact_at` small files are compacted (None: never) to files of `target_bytes`. A
     batch has `batch_bytes` of the inputs. With `allow_loss` data that was removed before it was
-    read is a warning of the logger `beanstalkd_py.pipeline`. Raises PipelineUsageError,
-    DataLossError, MalformedError.
+    read is a warning of the logger `beanstalkd_py.pipeline`. `storage_options` are those of
+    delta-rs for object stores. Raises PipelineUsageError, DataLossError, MalformedError.
     """
     binlogs, stores = _sorted_inputs([inputs] if isinstance(inputs, str) else list(inputs))
-    files = Files(spark, output)
+    folder = Storage.of_output(spark, output, storage_options)
     session = _session(spark)
-    tasks = session.sparkContext.defaultParallelism
-    options = {"mode": mode, "minPartitions": str(tasks)}
+    options = {"mode": mode, "minPartitions": str(session.sparkContext.defaultParallelism)}
     result = ExportResult()
-    with locked(files, OWN):
-        for data_set, paths in ((ENTRIES, binlogs), (MESSAGES_SET, stores)):
-            if paths:
-                followed = data_set.follow(paths, bodies, options, not allow_loss)
-                light = data_set.follow(paths, False, options, not allow_loss)
-                run = _DataSetExport(session, files, data_set, followed, light, batch_bytes)
-                result += run.run()
-                if compact_at is not None:
-                    compaction = Compaction(session, files, run.log, target_bytes)
-                    count = compaction.amortized(run.touched, compact_at)
-                    result += ExportResult(compacted=count)
+    for source, paths in ((ENTRIES, binlogs), (MESSAGES, stores)):
+        if paths:
+            followed = source.follow(paths, bodies, options, not allow_loss)
+            without_bodies = source.follow(paths, False, options, not allow_loss)
+            schema = followed.table.schema.append(pa.field(DATE, pa.date32()))
+            table = ExportTable.created(folder.below(source.name), schema)
+            _check_columns(table, schema)
+            run = _Run(session, table, source, followed, without_bodies)
+            result += run.batches(Budget(size=batch_bytes))
+            if compact_at is not None:
+                least = max(compact_at, 2)
+                result += ExportResult(compacted=table.compact(session, target_bytes, least))
     return result
 
 
 def compact(
-    spark: SparkSession, output: str, *, target_bytes: int = TARGET_BYTES, least: int = 2
+    spark: SparkSession,
+    output: str,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    least: int = 2,
+    storage_options: dict[str, str] | None = None,
 ) -> int:
-    """Merge the small files of each folder that has at least `least`; return their number.
+    """Merge the small files of each date that has at least `least`; return their number.
 
-    Compaction is crash-safe: the next run continues. Concurrent readers may miss rows or fail on a
-    removed file; they never see duplicates. Raises PipelineUsageError.
+    Readers keep the version that they have opened: replaced files are removed after a week. Raises
+    PipelineUsageError.
     """
-    files = Files(spark, output)
-    if not files.exists(OWN):
+    if target_bytes < 1:
+        raise PipelineUsageError(f"target_bytes is {target_bytes}; give at least 1")
+    folder, session = Storage.of_output(spark, output, storage_options), _session(spark)
+    tables = [_opened(folder.below(source.name)) for source in (ENTRIES, MESSAGES)]
+    if not any(tables):
         raise PipelineUsageError(
             f"{output} is not the output of an export; give the folder of export()"
         )
-    count = 0
-    with locked(files, OWN):
-        for data_set in DATA_SETS:
-            log = log_of(files, data_set.name)
-            log.recover()
-            if log.last.number:
-                session = _session(spark)
-                count += Compaction(session, files, log, target_bytes).everywhere(least)
-    return count
+    return sum(table.compact(session, target_bytes, max(least, 2)) for table in tables if table)
 
 
-def read_export(spark: SparkSession, output: str, name: str = "entries") -> DataFrame:
-    """Read a data set with its own types. Raises PipelineUsageError.
-
-    Other readers of Parquet may take a tube `007` for a number.
-    """
-    files = Files(spark, output)
-    log = log_of(files, name)
-    record = log.look()
-    if record is None:
+def read_export(
+    spark: SparkSession,
+    output: str,
+    name: str = "entries",
+    *,
+    storage_options: dict[str, str] | None = None,
+) -> DataFrame:
+    """Read the last version of a table, without Delta's jars. Raises PipelineUsageError."""
+    table = _opened(Storage.of_output(spark, output, storage_options).below(name))
+    if table is None:
         raise PipelineUsageError(f"{output} has no exported {name}")
-    if not files.exists(name):
-        return spark.createDataFrame([], record.struct)
-    return spark.read.schema(record.struct).parquet(files.path(name))
+    return table.read(spark, table.active_files())
+
+
+def _opened(storage: Storage) -> ExportTable | None:
+    try:
+        return ExportTable(storage)
+    except TableNotFoundError:
+        return None
 
 
 def _session(spark: SparkSession) -> SparkSession:
@@ -165,10 +199,6 @@ def _session(spark: SparkSession) -> SparkSession:
     for name, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(tasks)}.items():
         session.conf.set(name, value)
     return session
-
-
-def log_of(files: Files, name: str) -> ExportLog:
-    return ExportLog(files, name, f"{OWN}/{name}")
 
 
 def _sorted_inputs(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -189,71 +219,88 @@ def _sorted_inputs(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
     return binlogs, stores
 
 
-@dataclass
-class _DataSetExport:
-    """One run for one data set. `light` is `followed` without bodies.
+def _check_columns(table: ExportTable, schema: pa.Schema) -> None:
+    """Raise PipelineUsageError if the table has other columns than this run."""
+    had, has = set(table.schema.names), set(schema.names)
+    if had - has - {"body"} or has - had - {"body"}:
+        raise PipelineUsageError(
+            f"{table.storage.url} has columns of another version; export to a new folder"
+        )
+    if had != has:
+        before, now = ("with", "without") if had > has else ("without", "with")
+        raise PipelineUsageError(
+            f"{table.storage.url} was exported {before} bodies, and this run is {now} bodies;"
+            f" export {before} bodies, or to a new folder"
+        )
 
-    `touched` are the folders that have got files.
-    """
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run for one table."""
 
     spark: SparkSession
-    files: Files
-    data_set: DataSet
-    followed: FollowedFiles
-    light: FollowedFiles
-    batch_bytes: int
-    result: ExportResult = ExportResult()
-    touched: set[str] = field(default_factory=set)
+    table: ExportTable
+    source: Source
+    followed: Follower[Any]
+    without_bodies: Follower[Any]
 
-    def __post_init__(self) -> None:
-        self.log = log_of(self.files, self.data_set.name)
-
-    def run(self) -> ExportResult:
-        ended = self.log.recover()
-        if ended is not None and ended.rows:
-            self._count(ended)
-        self._check_columns()
-        inputs, budget = self.followed.files, Budget(size=self.batch_bytes)
-        until = inputs.latest()
+    def batches(self, budget: Budget) -> ExportResult:
+        """Export everything up to the latest position."""
+        result, until = ExportResult(), self.followed.latest()
         try:
-            while (end := inputs.after(start := self.log.last.position, budget, until)) != start:
-                self._export(start, end)
-        except PySparkException as error:
+            while True:
+                start = self.table.state.position
+                end = self.followed.after(start, budget, until)
+                if end == start:
+                    return result
+                result += self._batch(start, end)
+        except (PySparkException, Py4JError) as error:
+            if self.table.is_outdated():  # the other export deletes files that this one reads
+                raise overtaken(self.table.storage) from error
             raise own_error(str(error)) or error from error
-        return self.result
 
-    def _check_columns(self) -> None:
-        """Raise PipelineUsageError if the data set has other columns than this run."""
-        last, bodies = self.log.last, "body" in self.followed.table.schema.names
-        if last.number and ("body" in last.struct.names) != bodies:
-            had, has = ("without", "with") if bodies else ("with", "without")
-            raise PipelineUsageError(
-                f"{self.files.path(self.log.data)} was exported {had} bodies, and this run is {has}"
-                f" bodies; export {had} bodies, or to a new folder"
-            )
-
-    def _export(self, start: Position, end: Position) -> None:
-        runs, held = self.log.last.runs, self.light.rows(self.spark, start, end)
-        light = held.persist(StorageLevel.MEMORY_AND_DISK)
+    def _batch(self, start: Position, end: Position) -> ExportResult:
+        small, open_jobs = self._rows(self.without_bodies, start, end), list[str]()
+        has_bodies = "body" in self.table.schema.names
+        rows = self._rows(self.followed, start, end) if has_bodies else small
         try:
-            count, rows = light.count(), light
-            if "body" in self.followed.table.schema.names:
-                rows = self.followed.rows(self.spark, start, end)
-            if self.data_set.finds_tubes:
-                open_jobs = OpenJobs(self.spark, self.files, self.log)
-                rows, runs = open_jobs.find(rows, light, count, runs)
-            divided = self.data_set.partitioned(rows)
-            staged = self.log.staging()
-            # One file for each folder, unless that is very large.
-            write_parquet(
-                divided.hint("rebalance", *PARTITIONS), self.files.path(staged), *PARTITIONS
+            if self.source is ENTRIES:
+                small.persist(StorageLevel.MEMORY_AND_DISK)
+                rows, jobs = self._with_tubes(rows, small)
+                open_jobs = self.table.write_open_jobs(jobs, OPEN_JOBS)
+            day = f.floor(f.unix_micros(self.source.time) / f.lit(float(DAY_US))).cast("int")
+            rows = rows.withColumn(DATE, f.date_from_unix_date(day))
+            # One file for each date, unless that is very large.
+            written = self.table.write(
+                rows.hint("rebalance", DATE).sortWithinPartitions(DATE, "tube")
             )
         finally:
-            light.unpersist()
-        schema = divided.schema.jsonValue()
-        after = Record(position=end, schema=schema, runs=runs, rows=count)
-        self._count(self.log.change(after, staged))
+            small.unpersist()
+        self.table.commit(State(end, open_jobs), written)
+        counts = (sum(file.rows for file in written), len(written))
+        return ExportResult(*counts, size=sum(file.size for file in written), batches=1)
 
-    def _count(self, record: Record) -> None:
-        self.touched |= {new.rpartition("/")[0] for _, new in record.adds}
-        self.result += ExportResult(record.rows, len(record.adds), record.size, batches=1)
+    def _rows(self, follower: Follower[Any], start: Position, end: Position) -> DataFrame:
+        tasks = tuple(map(tuple, follower.between(start, end)))
+        return of_tasks(self.spark, LocalTask(follower, tasks), follower.table)
+
+    def _with_tubes(self, rows: DataFrame, small: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Return a batch with the tubes of short entries, and the jobs that are open after it.
+
+        `small` are the rows without bodies. A short entry lacks its tube, which the full entry of
+        its job has, in this batch or an earlier one.
+        """
+        earlier = self.table.storage.read(self.spark, OPEN_JOBS, self.table.state.open_jobs)
+        ended = (f.col("state") == "deleted").alias("ended")
+        jobs = (
+            small.where("kind is not null")
+            .select(*JOB, "tube", ended)
+            .unionByName(earlier.withColumn("ended", f.lit(False)))
+            .groupBy(*JOB)
+            .agg(f.max("tube").alias("tube"), f.max("ended").alias("ended"))
+        )
+        tubes = jobs.select(*JOB, "tube")
+        short = small.where("kind = 'short'").drop("tube").join(tubes, list(JOB), "left")
+        others = rows.where("kind is null or kind <> 'short'")
+        found = others.unionByName(short, allowMissingColumns=True)
+        return found, jobs.where("not ended and tube is not null").drop("ended")
