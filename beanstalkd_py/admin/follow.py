@@ -47,7 +47,7 @@ class Follower:
     tube: str
     shown: int = 0
     _next_id: int = 0
-    _given_up: int = 0
+    _given_up: int = 0  # jobs that a query of FAR_AHEAD ids has not found
     _seen: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:

@@ -124,22 +124,22 @@ def _frontiers(seeds: list[int]) -> deque[_Frontier]:
 
 def _query(connection: Connection, tube: str, ids: Sequence[int], found: Scan) -> tuple[int, int]:
     """Return the numbers of jobs of this tube and of any tube among these ids."""
-    replies = _stats_of(connection, tube, ids, found)
+    replies = _query_ids(connection, tube, ids, found)
     found.looked_at += len(ids)
     alive = [reply for reply in replies if reply is not NOT_FOUND]
-    hits = list(_of_tube(alive, tube))
+    hits = list(_jobs_of_tube(alive, tube))
     found.jobs.update((job.id, job) for job in hits)
     return len(hits), len(alive)
 
 
 def _confirm(connection: Connection, tube: str, found: Scan) -> bool:
     """Update the states of all jobs, drop deleted ones, and return whether these are all."""
-    replies = _stats_of(connection, tube, found.jobs, found)
-    found.jobs = {job.id: job for job in _of_tube(replies, tube)}
+    replies = _query_ids(connection, tube, found.jobs, found)
+    found.jobs = {job.id: job for job in _jobs_of_tube(replies, tube)}
     return len(found.jobs) >= found.expected
 
 
-def _stats_of(connection: Connection, tube: str, ids: Iterable[int], found: Scan) -> list[Reply]:
+def _query_ids(connection: Connection, tube: str, ids: Iterable[int], found: Scan) -> list[Reply]:
     """Return the replies for these ids; count the tube's jobs before them."""
     first, *replies = connection.execute_all(
         [statistics.stats_tube_command(tube), *(b"stats-job %d" % job for job in ids)]
@@ -148,7 +148,7 @@ def _stats_of(connection: Connection, tube: str, ids: Iterable[int], found: Scan
     return replies
 
 
-def _of_tube(replies: Iterable[Reply], tube: str) -> Iterable[JobStats]:
+def _jobs_of_tube(replies: Iterable[Reply], tube: str) -> Iterable[JobStats]:
     # Searching for this line avoids parsing the statistics of other tubes' jobs.
     lines = (b"\ntube: %b\n" % tube.encode(), b'\ntube: "%b"\n' % tube.encode())
     for reply in replies:

@@ -117,17 +117,17 @@ def _move_batch(
     copies = put_copies(connection, target, jobs, delays_s)
     pairs = [(copy, job) for copy, job in zip(copies, jobs, strict=True) if isinstance(copy, int)]
     replies = connection.execute_all([b"delete %d" % job.id for _, job in pairs])
-    gone = [pair for pair, reply in zip(pairs, replies, strict=True) if reply is not NOT_FOUND]
-    kept = [pair for pair, reply in zip(pairs, replies, strict=True) if reply is NOT_FOUND]
-    connection.execute_all([b"delete %d" % copy for copy, _ in kept])
-    reveal(connection, gone)
-    result.moved += len(gone)
-    result.taken += len(kept)
+    moved = [pair for pair, reply in zip(pairs, replies, strict=True) if reply is not NOT_FOUND]
+    taken = [pair for pair, reply in zip(pairs, replies, strict=True) if reply is NOT_FOUND]
+    connection.execute_all([b"delete %d" % copy for copy, _ in taken])
+    reveal(connection, moved)
+    result.moved += len(moved)
+    result.taken += len(taken)
     for refusal in copies:
         if isinstance(refusal, errors.RefusedError):
             text = f"moved {result.moved} jobs from {source} to {target}, then failed: {refusal}"
             raise errors.RefusedError(refusal.word, text)
-    return len(gone)
+    return len(moved)
 
 
 def _lock_target(connection: Connection, target: str) -> None:

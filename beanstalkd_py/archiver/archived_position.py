@@ -44,7 +44,7 @@ class ArchivedPositions:
         values = {
             "format": FORMAT,
             "read": self.read,
-            "gone": self.removable_below,
+            "gone": self.removable_below,  # such files may be missing
             "log_end": self.log_end,
         }
         text = json.dumps(values).encode()

@@ -112,13 +112,13 @@ class Walk:
                 yield Damage(label, 0, damage_messages.unreadable_file(str(error.strerror)))
             else:
                 yield from self._file(number, kind, sink)
-                if previous and number != previous + 1 and not self._gap_recorded(number):
+                if previous and number != previous + 1 and not self._is_gap_recorded(number):
                     what = f"it follows binlog.{previous}: files between them are missing"
                     yield Damage(label, 0, what)
             previous = number
         yield from self._cut_files()
 
-    def _gap_recorded(self, number: int) -> bool:
+    def _is_gap_recorded(self, number: int) -> bool:
         """Return whether this file records that the one before its number never existed."""
         before = self.reader.lengths().get(number - 1)
         return before is not None and before.length == HEADER_BYTES
@@ -146,21 +146,21 @@ class Walk:
         if kind == FileKind.VERSION:
             yield Damage(label, 0, damage_messages.other_version(facts.version), facts.size)
             return
-        left_out = yield from self._entries(label, sink)
+        is_end_lost = yield from self._entries(label, sink)
         facts = self.reader.facts()
-        if not left_out:
+        if not is_end_lost:
             self._ends[number] = facts.end
         yield FileRead(label, number, facts.size, facts)
 
     def _entries(self, label: str, sink: Sink) -> Generator[Damage, None, bool]:
         """Read the entries; return whether the file's end was unreadable and reported."""
-        tries, left_out = Tries(), False
+        tries, is_end_lost = Tries(), False
         while True:
             found = self.reader.run(BUDGET_BYTES)
             if text := self.reader.text():
                 sink(text)
             if found == Found.END:
-                return left_out
+                return is_end_lost
             if found == Found.MORE:
                 continue
             facts = self.reader.facts()
@@ -173,7 +173,7 @@ class Walk:
                 yield Damage(label, facts.at, what, facts.size - facts.at, tail=True)
                 return True
             yield damage_of(label, facts)
-            left_out = facts.next >= facts.size and not facts.torn
+            is_end_lost = facts.next >= facts.size and not facts.torn
             self.reader.accept()
 
     def _is_last(self, number: int) -> bool:
@@ -198,11 +198,11 @@ class Tries:
 
 def damage_of(label: str, facts: FileFacts) -> Damage:
     """Describe a fault as the server's log does."""
-    left_out = facts.next - facts.at
+    skipped = facts.next - facts.at
     if facts.torn:
-        return Damage(label, facts.at, damage_messages.TORN, left_out, torn=True)
+        return Damage(label, facts.at, damage_messages.TORN, skipped, torn=True)
     what = damage_messages.unreadable_entry(facts.fault, facts.next, facts.size)
-    return Damage(label, facts.at, what, left_out)
+    return Damage(label, facts.at, what, skipped)
 
 
 def damage_of_folder(folder: Folder) -> list[Damage]:

@@ -25,7 +25,10 @@ _FLOCK = struct.Struct("@hhqqi4x")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One undivided folder. `prefix` precedes the names of its files in messages."""
+    """One undivided folder; it is `live` if a server runs on it.
+
+    `prefix` precedes the names of its files in messages.
+    """
 
     path: Path
     prefix: str

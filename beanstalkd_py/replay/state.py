@@ -117,8 +117,8 @@ def _slots(data: bytes, begin: int) -> list[dict[str, Any]]:
     return [slot for slot in slots if slot]
 
 
-def _slots_begin(head: int) -> int:
-    return -(-head // SLOT_BYTES) * SLOT_BYTES
+def _slots_begin(line_bytes: int) -> int:
+    return -(-line_bytes // SLOT_BYTES) * SLOT_BYTES
 
 
 def _checked(data: bytes) -> dict[str, Any] | None:

@@ -136,7 +136,10 @@ class ConsumeQueue:
         )
 
     def find_from(self, log_offset: int) -> int:
-        """Return the queue offset of the first message from a log offset on, or `end`."""
+        """Return the queue offset of the first message from a log offset on, or `end`.
+
+        Fillers count as earlier messages.
+        """
         return self.bisect(
             self.first, self.end, lambda unit: unit.is_filler or unit.offset < log_offset
         )
