@@ -19,6 +19,7 @@ from beanstalkd_py.server.accept.handover import Handover
 from beanstalkd_py.server.accept.unrouted_connections import UnroutedConnections
 from beanstalkd_py.server.accept.worker_backlog import Spawn, WorkerBacklog
 from beanstalkd_py.server.logging.setup import LOGGER, fields
+from beanstalkd_py.server.options import NS_PER_S, ServeOptions
 
 
 class Dispatcher:
@@ -57,9 +58,9 @@ class Dispatcher:
 
     # --- connections --------------------------------------------------------------------------
 
-    def set_timeouts(self, idle_s: float, send_s: float) -> None:
-        """Set the timeouts of connections without data and with a partial first line."""
-        self._unrouted.set_timeouts(idle_s, send_s)
+    def set_timeouts(self, options: ServeOptions) -> None:
+        idle_ns, send_ns = options.idle_timeout_ns, options.send_timeout_ns
+        self._unrouted.set_timeouts(idle_ns / NS_PER_S, send_ns / NS_PER_S)
 
     def free_slots(self) -> int:
         return self._capacity - int(self._counters.connections)

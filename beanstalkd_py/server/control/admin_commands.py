@@ -72,9 +72,8 @@ class AdminCommands:
 
     def _list_workers(self, _: Message) -> Answer:
         """Answer with a part per worker: see worker_row."""
-        now_mono = time.monotonic()
         for worker in self._workers:
-            yield worker_row(worker.status(now_mono), self._shared)
+            yield worker_row(worker.status(), self._shared)
 
     def _drain(self, request: Message) -> Answer:
         """Set or only report draining: {"draining": bool}."""
@@ -154,8 +153,7 @@ class AdminCommands:
         return {name.replace("_", "-"): value for name, value in status.items()}
 
     def _serving(self) -> list[WorkerSupervisor]:
-        now_mono = time.monotonic()
-        return [one for one in self._workers if one.status(now_mono).state == "serving"]
+        return [one for one in self._workers if one.state == "serving"]
 
 
 def _is_free(state: object) -> bool:

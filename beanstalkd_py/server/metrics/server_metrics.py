@@ -20,10 +20,11 @@ from beanstalkd_py.server.metrics.families import Samples, counter, counters, ga
 from beanstalkd_py.server.options import NS_PER_S
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.stats.stats_reply import COMMANDS, connection_totals, cpu_times_us
-from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
+from beanstalkd_py.server.stats.worker_stats import Component
 
 if TYPE_CHECKING:
     from beanstalkd_py.server.parent.start import ServerSetup
+    from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 
 Buckets = list[tuple[str, float]]
 
@@ -118,7 +119,7 @@ _COMMAND_TIME = (
 class ServerMetrics:
     """Collects the metrics of one server.
 
-    `statuses` returns the workers in order. `connections_limit` is the limit of one worker.
+    `connections_limit` is the limit of one worker.
     """
 
     def __init__(
@@ -126,13 +127,13 @@ class ServerMetrics:
         setup: ServerSetup,
         shared: SharedMemory,
         connections_limit: int,
-        statuses: Callable[[], Sequence[WorkerStatus]],
+        supervisors: Sequence[WorkerSupervisor],
         components: Callable[[], Sequence[Component]],
     ) -> None:
         self._setup = setup
         self._shared = shared
         self._connections_limit = connections_limit
-        self._statuses = statuses
+        self._supervisors = supervisors
         self._components = components
         self._started = time.time() - (time.monotonic() - setup.started_mono)
         self._cpu = [_CpuTime() for _ in range(shared.pointer.workers)]
@@ -215,7 +216,7 @@ class ServerMetrics:
             yield counter("tls_connections_failed", text, tls.closed_connections)
 
     def _workers(self) -> Iterator[Metric]:
-        statuses = self._statuses()
+        statuses = [one.status() for one in self._supervisors]
         usages = [status.usage() for status in statuses]
         up = [status.state == "serving" for status in statuses]
         yield _per_worker(gauges, "worker_up", "1 if the worker serves.", up)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER, set_up_logging
 from beanstalkd_py.server.option_changes import NS_PER_MS, Changes
-from beanstalkd_py.server.options import NS_PER_S, SYNC_EACH, ServeOptions
+from beanstalkd_py.server.options import SYNC_EACH, ServeOptions
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_OK
@@ -40,7 +39,7 @@ from beanstalkd_py.server.process.launch import (
 )
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.stats.tube_stats import TubeStatsCache
-from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
+from beanstalkd_py.server.stats.worker_stats import Component
 from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
 from beanstalkd_py.server.tls.tls_supervisor import TLS_FULL, TlsSupervisor
 
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 START_PROGRESS_S = 10.0
 STATUS_S = 1.0
 """Between two checks for components that keep restarting."""
-PREPARE_S = 1.0
+IMPORT_DELAY_S = 1.0
 """The delay before the import of the option parser, so that it does not delay first clients."""
 KEEPALIVES_PER_WATCHDOG_LIMIT = 4
 
@@ -155,7 +154,7 @@ class ParentLoop:
                 self._stop()
 
     def _import_reread(self) -> None:
-        gevent.sleep(PREPARE_S)
+        gevent.sleep(IMPORT_DELAY_S)
         self._setup.import_reread()
 
     def reload(self) -> Changes:
@@ -167,13 +166,13 @@ class ParentLoop:
             self._setup.options = options
             set_up_logging(options.verbosity, options.log_format)
             self._apply(options, certificates)
+            for name, value in changes.applied.items():
+                LOGGER.info("reload: %s is %s now", name, value)
+            for name, value in changes.waiting.items():
+                LOGGER.warning("reload: %s %s needs a restart", name, value)
+            return changes
         finally:
             self._notifier.ready(self._status_text())
-        for name, value in changes.applied.items():
-            LOGGER.info("reload: %s is %s now", name, value)
-        for name, value in changes.waiting.items():
-            LOGGER.warning("reload: %s %s needs a restart", name, value)
-        return changes
 
     def _read_certificates(self, options: ServeOptions) -> Certificates | None:
         """Return the new certificates for a reload, if any. Raises UsageError.
@@ -199,7 +198,7 @@ class ParentLoop:
         if self._archiver is not None:
             self._archiver.change_options(options)
         if self._dispatcher is not None:
-            _set_timeouts(self._dispatcher, options)
+            self._dispatcher.set_timeouts(options)
 
     def _stop(self) -> None:
         self._stopping = True
@@ -299,7 +298,7 @@ class ParentLoop:
         capacity = self._setup.descriptors - RESERVED_DESCRIPTORS - 2 * count
         options = self._setup.options
         dispatcher = Dispatcher(count, options.colocate, self._shared.parent, capacity, self._spawn)
-        _set_timeouts(dispatcher, options)
+        dispatcher.set_timeouts(options)
         return dispatcher
 
     def _worker_capacity(self) -> int:
@@ -324,12 +323,8 @@ class ParentLoop:
         from beanstalkd_py.server.metrics.server_metrics import ServerMetrics
         from beanstalkd_py.server.metrics.tube_metrics import tube_metrics
 
-        def statuses() -> list[WorkerStatus]:
-            now_mono = time.monotonic()
-            return [worker.status(now_mono) for worker in self._workers]
-
         capacity = self._worker_capacity()
-        server = ServerMetrics(self._setup, self._shared, capacity, statuses, self.components)
+        server = ServerMetrics(self._setup, self._shared, capacity, self._workers, self.components)
         cache = TubeStatsCache([partial(worker.pages, "tube_stats") for worker in self._workers])
         count, most_tubes = len(self._workers), self._setup.options.metrics_tubes
 
@@ -403,10 +398,6 @@ class ParentLoop:
 def _accept_when_ready(tls: TlsSupervisor, acceptor: Acceptor) -> None:
     tls.was_ready.wait()
     acceptor.run()
-
-
-def _set_timeouts(dispatcher: Dispatcher, options: ServeOptions) -> None:
-    dispatcher.set_timeouts(options.idle_timeout_ns / NS_PER_S, options.send_timeout_ns / NS_PER_S)
 
 
 def _tls_files(options: ServeOptions) -> tuple[str | None, ...]:

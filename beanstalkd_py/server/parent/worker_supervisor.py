@@ -49,8 +49,8 @@ class WorkerSupervisor(Supervisor):
         self._requests: dict[int, AsyncResult[Any]] = {}
         self._next_request = itertools.count(1).__next__
 
-    def status(self, now_mono: float) -> WorkerStatus:
-        since_s = max(0.0, now_mono - self._since_mono)
+    def status(self) -> WorkerStatus:
+        since_s = time.monotonic() - self._since_mono
         return WorkerStatus(self.index, self.state, since_s, self.pid, self._restarts)
 
     def stop(self) -> None:
