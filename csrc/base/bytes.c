@@ -8,37 +8,28 @@
 
 enum { SMALLEST = 256 };
 
-static int grow(bs_bytes *bytes, size_t needed)
+char *bs_bytes_reserve(bs_bytes *bytes, size_t length)
 {
+    const size_t kept = bs_bytes_length(bytes);
+    if (bytes->capacity - bytes->end < length && bytes->start > 0 && bytes->start >= kept) {
+        memmove(bytes->memory, bs_bytes_data(bytes), kept);
+        bytes->start = 0;
+        bytes->end = kept;
+    }
+    if (bytes->capacity - bytes->end >= length)
+        return bytes->memory + bytes->end;
     size_t capacity = bytes->capacity ? bytes->capacity : SMALLEST;
-    while (capacity < needed) {
+    while (capacity - bytes->end < length) {
         if (capacity > SIZE_MAX / 2)
-            return -ENOMEM;
+            return NULL;
         capacity *= 2;
     }
     char *memory = realloc(bytes->memory, capacity);
     if (!memory)
-        return -ENOMEM;
+        return NULL;
     bytes->memory = memory;
     bytes->capacity = capacity;
-    return 0;
-}
-
-char *bs_bytes_reserve(bs_bytes *bytes, size_t length)
-{
-    if (bytes->capacity - bytes->end < length) {
-        size_t kept = bs_bytes_length(bytes);
-        if (bytes->start > 0 && bytes->start >= kept) {
-            memmove(bytes->memory, bs_bytes_data(bytes), kept);
-            bytes->start = 0;
-            bytes->end = kept;
-        }
-        if (bytes->capacity - bytes->end < length) {
-            if (length > SIZE_MAX / 2 || grow(bytes, bytes->end + length) != 0)
-                return NULL;
-        }
-    }
-    return bytes->memory + bytes->end;
+    return memory + bytes->end;
 }
 
 void bs_bytes_extend(bs_bytes *bytes, size_t length)

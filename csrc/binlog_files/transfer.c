@@ -61,16 +61,6 @@ static int compare_buried_last(const void *a, const void *b)
     return buried ? bs_job_compare_buried(a, b) : bs_job_compare_ids(a, b);
 }
 
-static int open_folders(bs_transfer *transfer, const char *const *folders, uint32_t after, int64_t file_size)
-{
-    for (uint32_t i = 0; i < transfer->shard_count; i++) {
-        int error = bs_file_writer_init(&transfer->shards[i], folders[i], after, "", file_size);
-        if (error)
-            return error;
-    }
-    return 0;
-}
-
 int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after, const char *colocate,
                     int64_t file_size, bs_transfer **made)
 {
@@ -82,8 +72,9 @@ int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after,
     transfer->shard_count = transfer->shards ? shards : 0;
     for (uint32_t i = 0; i < transfer->shard_count; i++)
         transfer->shards[i].dir_fd = transfer->shards[i].fd = -1;
-    const bool has_memory = transfer->shards && (!colocate || transfer->colocate);
-    int error = has_memory ? open_folders(transfer, folders, after, file_size) : -ENOMEM;
+    int error = transfer->shards && (!colocate || transfer->colocate) ? 0 : -ENOMEM;
+    for (uint32_t i = 0; i < transfer->shard_count && !error; i++)
+        error = bs_file_writer_init(&transfer->shards[i], folders[i], after, "", file_size);
     if (error) {
         bs_transfer_free(transfer);
         return error;

@@ -150,19 +150,6 @@ static int begin_job(bs_history *history, const bs_entry *entry, bs_spot *spot)
     return error;
 }
 
-/* Applies a full entry of a known job. If `counts`, changes since the last entry become events. `before` is the
- * previous full entry, or NULL. `*timeline` is created if needed. Returns 0 or -ENOMEM. */
-static int copy_job(const bs_history *history, const bs_entry *entry, const bs_spot *old, const bs_entry *before,
-                    bool counts, bs_timeline **timeline)
-{
-    const bool differs = before && (before->pri != entry->pri || before->delay != entry->delay);
-    const bool is_due = old->body_size == BS_DELAYED && entry->state == BS_READY;
-    if (!*timeline && (differs || is_due || !only_put(entry)) &&
-        !(*timeline = bs_history_timeline_of_put(old, before, entry)))
-        return -ENOMEM;
-    return *timeline && counts ? bs_timeline_add_copy(timeline, &history->limits, entry) : 0;
-}
-
 /* Returns whether the checkpoint contains the entries before it. */
 static bool is_restored(const bs_spot *spot)
 {
@@ -178,7 +165,8 @@ static bool is_another(const bs_entry *entry, const bs_spot *spot, const bs_entr
     return before && before->created_at != entry->created_at;
 }
 
-/* Returns 0 or a negative errno. */
+/* Applies a full entry of a known job. Changes since its last entry become events, unless the checkpoint has them.
+ * Returns 0 or a negative errno. */
 static int move_job(bs_history *history, bs_follower *follower, const bs_entry *entry, const bs_spot *old,
                     bs_spot *spot)
 {
@@ -197,7 +185,12 @@ static int move_job(bs_history *history, bs_follower *follower, const bs_entry *
         return 0;
     }
     bs_timeline *timeline = bs_timeline_of(old);
-    int error = copy_job(history, entry, old, has_before ? &before : NULL, counts, &timeline);
+    const bool differs = has_before && (before.pri != entry->pri || before.delay != entry->delay);
+    const bool is_due = old->body_size == BS_DELAYED && entry->state == BS_READY;
+    if (!timeline && (differs || is_due || !only_put(entry)) &&
+        !(timeline = bs_history_timeline_of_put(old, has_before ? &before : NULL, entry)))
+        return -ENOMEM;
+    int error = timeline && counts ? bs_timeline_add_copy(&timeline, &history->limits, entry) : 0;
     spot->last_short = (uintptr_t)timeline;
     if (!error)
         error = bs_index_put(&history->index, entry->id, spot); /* does not fail for a job with a timeline */

@@ -125,16 +125,6 @@ static int apply_full(start *s, const bs_entry *entry, bs_job *job)
     return bs_scan_copy_body(&s->scan, s->scan.at, entry, entry->body_size, job->body);
 }
 
-static void apply_short(start *s, const bs_entry *entry, bs_job *job)
-{
-    if (!job)
-        return; /* it was deleted, or moved to a later file, and the file with its full entry is gone */
-    if (!job->has_short)
-        s->binlog->alive += BS_ENTRY_SHORT;
-    job->has_short = 1;
-    set_job(s, job, entry);
-}
-
 /* A later file records the length of an earlier one. */
 static void take_length(start *s, const bs_entry *entry)
 {
@@ -166,7 +156,12 @@ static int apply(start *s, const bs_entry *entry, bs_job *job)
     }
     if (entry->name_length > 0)
         return apply_full(s, entry, job);
-    apply_short(s, entry, job);
+    if (!job)
+        return 0; /* it was deleted, or moved to a later file, and the file with its full entry is gone */
+    if (!job->has_short)
+        s->binlog->alive += BS_ENTRY_SHORT;
+    job->has_short = 1;
+    set_job(s, job, entry);
     return 0;
 }
 

@@ -43,28 +43,9 @@ static uint64_t hash_of(const char *topic, size_t length, int32_t queue_id)
     return hash;
 }
 
-static bool is(const hs_queue *queue, const char *topic, size_t length, int32_t queue_id)
+static bool is_queue(const hs_queue *queue, const char *topic, size_t length, int32_t queue_id)
 {
     return queue->queue_id == queue_id && queue->topic_length == length && memcmp(queue->topic, topic, length) == 0;
-}
-
-/* Returns the queue's number, or -1. */
-static int32_t find(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id)
-{
-    if (queues->latest >= 0 && is(&queues->all[queues->latest], topic, topic_length, queue_id))
-        return queues->latest;
-    if (queues->slot_count == 0)
-        return -1;
-    uint64_t at = hash_of(topic, topic_length, queue_id);
-    for (;; at++) {
-        int32_t number = queues->slots[at & (queues->slot_count - 1)] - 1;
-        if (number < 0)
-            return -1;
-        if (is(&queues->all[number], topic, topic_length, queue_id)) {
-            queues->latest = number;
-            return number;
-        }
-    }
 }
 
 static void enter(int32_t *slots, uint32_t slot_count, const hs_queue *queue, uint32_t number)
@@ -117,8 +98,15 @@ static int32_t add(hs_queues *queues, const char *topic, size_t topic_length, in
 
 int32_t hs_queues_get(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id, int64_t next)
 {
-    int32_t number = find(queues, topic, topic_length, queue_id);
-    return number < 0 ? add(queues, topic, topic_length, queue_id, next) : number;
+    if (queues->latest >= 0 && is_queue(&queues->all[queues->latest], topic, topic_length, queue_id))
+        return queues->latest;
+    uint64_t at = hash_of(topic, topic_length, queue_id);
+    for (; queues->slot_count > 0 && queues->slots[at & (queues->slot_count - 1)] != 0; at++) {
+        int32_t number = queues->slots[at & (queues->slot_count - 1)] - 1;
+        if (is_queue(&queues->all[number], topic, topic_length, queue_id))
+            return queues->latest = number;
+    }
+    return add(queues, topic, topic_length, queue_id, next);
 }
 
 int32_t hs_queues_set(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id, int64_t next)
