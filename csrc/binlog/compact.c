@@ -73,13 +73,13 @@ static void move_the_rest(bs_binlog *binlog, uint32_t number, bs_now now)
     }
 }
 
-/* Returns the oldest file with a live job, or NULL if that is the current file. */
-static const bs_binlog_file *oldest_in_use(const bs_binlog *binlog)
+/* Returns the number of the oldest file with a live job, or 0 if that is the current file. */
+static uint32_t oldest_in_use(const bs_binlog *binlog)
 {
     for (uint32_t i = 0; i + 1 < binlog->file_count; i++)
         if (binlog->files[i].jobs > 0)
-            return &binlog->files[i];
-    return NULL;
+            return binlog->files[i].number;
+    return 0;
 }
 
 static int64_t alive_bytes(const bs_binlog *binlog)
@@ -97,6 +97,8 @@ static int64_t dead_per_alive(const bs_binlog *binlog)
 static bool move_one(bs_binlog *binlog, uint32_t number, int *reads, bs_now now)
 {
     bs_entry entry;
+    if (!open_file(binlog, number))
+        return false;
     while ((*reads)-- > 0) {
         if (!next_entry(&binlog->compaction->scan, &entry)) {
             move_the_rest(binlog, number, now);
@@ -135,10 +137,8 @@ void bs_compact(bs_binlog *binlog, bs_now now)
         moves = MOST_MOVES;
     int reads = MOST_READ;
     while (moves-- > 0 && dead_per_alive(binlog) >= DEAD_PER_ALIVE) {
-        const bs_binlog_file *oldest = oldest_in_use(binlog);
-        /* A move may add a file and reallocate the list, so keep only the number. */
-        uint32_t number = oldest ? oldest->number : 0;
-        if (!oldest || !open_file(binlog, number) || !move_one(binlog, number, &reads, now))
+        const uint32_t oldest = oldest_in_use(binlog);
+        if (oldest == 0 || !move_one(binlog, oldest, &reads, now))
             return;
     }
 }
@@ -163,7 +163,8 @@ static int only_new_left(bs_binlog *binlog, uint32_t last, bs_now now)
     return BS_STEP_WAIT;
 }
 
-static int more(bs_binlog *binlog, int64_t per_cent, uint32_t last, bs_now now)
+/* Moves jobs out of the files up to binlog.<last>. Returns a BS_STEP_ value. */
+static int move_some(bs_binlog *binlog, int64_t per_cent, uint32_t last, bs_now now)
 {
     const int64_t before = binlog->total;
     int reads = MOST_READ;
@@ -172,11 +173,10 @@ static int more(bs_binlog *binlog, int64_t per_cent, uint32_t last, bs_now now)
     while (binlog->total - before < MOST_BYTES) {
         if (is_compact(binlog, per_cent))
             return BS_STEP_DONE;
-        const bs_binlog_file *oldest = oldest_in_use(binlog);
-        uint32_t number = oldest ? oldest->number : 0;
-        if (!oldest || number > last)
+        const uint32_t oldest = oldest_in_use(binlog);
+        if (oldest == 0 || oldest > last)
             return only_new_left(binlog, last, now);
-        if (!open_file(binlog, number) || !move_one(binlog, number, &reads, now))
+        if (!move_one(binlog, oldest, &reads, now))
             return reads > 0 ? BS_STEP_WAIT : BS_STEP_MORE;
     }
     return BS_STEP_MORE;
@@ -186,7 +186,7 @@ void bs_compact_more(bs_binlog *binlog, int64_t per_cent, bs_compact_state *stat
 {
     if (state->last == 0)
         state->last = binlog->files[binlog->file_count - 1].number;
-    state->outcome = more(binlog, per_cent, state->last, now);
+    state->outcome = move_some(binlog, per_cent, state->last, now);
     state->bytes = binlog->total;
     state->alive = alive_bytes(binlog);
 }

@@ -335,16 +335,16 @@ int bs_history_add_folder(bs_history *history, const char *path, const char *key
     bs_follower *follower = calloc(1, sizeof *follower);
     if (!follower)
         return -ENOMEM;
+    follower->fd = -1;
+    follower->dir_fd = bs_open_folder(path);
     int error = bs_scan_init(&follower->scan, BS_HISTORY_WINDOW);
-    follower->dir_fd = error ? -1 : bs_open_folder(path);
-    if (follower->dir_fd < 0) {
-        error = error ? error : follower->dir_fd;
-        bs_scan_free(&follower->scan);
-        free(follower);
+    if (!error && follower->dir_fd < 0)
+        error = follower->dir_fd;
+    if (error) {
+        bs_follower_free(follower);
         return error;
     }
     memcpy(follower->key, key, length + 1);
-    follower->fd = -1;
     follower->index = history->follower_count;
     follower->bad_from = UINT32_MAX;
     follower->scan.find_job = bs_history_find_job;
@@ -357,7 +357,7 @@ int bs_history_add_folder(bs_history *history, const char *path, const char *key
 void bs_follower_free(bs_follower *follower)
 {
     bs_close(follower->fd);
-    (void)close(follower->dir_fd);
+    bs_close(follower->dir_fd);
     bs_scan_free(&follower->scan);
     free(follower);
 }
