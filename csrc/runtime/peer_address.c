@@ -19,7 +19,7 @@ typedef union {
 #define TLS_NAME "beanstalkd-py/tls/"
 
 /* The address of a TLS client. The TLS process binds its end of the connection to an abstract address that contains it
- * (server/tls/client_names.py). It is valid if a process of this user has put its own pid there. */
+ * (server/tls/process.py). It is valid if a process of this user has put its own pid there. */
 static const char *behind_tls(address *from, socklen_t length, const struct ucred *peer)
 {
     char own[sizeof TLS_NAME + 3 * sizeof(int)];

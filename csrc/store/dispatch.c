@@ -14,13 +14,13 @@
 /* A unit and its queue. */
 typedef struct {
     int32_t queue;
-    char unit[HS_UNIT];
-} placed_unit;
+    char bytes[HS_UNIT];
+} queue_unit;
 
 struct hs_dispatch {
-    placed_unit *placed; /* in log order */
-    size_t placed_count;
-    size_t placed_capacity;
+    queue_unit *unsorted; /* in log order */
+    size_t unsorted_count;
+    size_t unsorted_capacity;
     char *units; /* by queue */
     hs_run *runs;
     size_t run_count;
@@ -60,7 +60,7 @@ void hs_dispatch_free(hs_dispatch *dispatch)
 {
     if (!dispatch)
         return;
-    free(dispatch->placed);
+    free(dispatch->unsorted);
     free(dispatch->units);
     free(dispatch->runs);
     free(dispatch->keys);
@@ -166,11 +166,11 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
         dispatched->duplicates++;
         return 0;
     }
-    placed_unit *placed =
-        bs_grow(dispatch->placed, dispatch->placed_count, &dispatch->placed_capacity, sizeof *placed);
-    if (!placed)
+    queue_unit *grown =
+        bs_grow(dispatch->unsorted, dispatch->unsorted_count, &dispatch->unsorted_capacity, sizeof *grown);
+    if (!grown)
         return -ENOMEM;
-    dispatch->placed = placed;
+    dispatch->unsorted = grown;
     if (queue->run_count == 0) {
         hs_run *runs = bs_grow(dispatch->runs, dispatch->run_count, &dispatch->run_capacity, sizeof *runs);
         if (!runs)
@@ -179,11 +179,11 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
         queue->run_number = (int32_t)dispatch->run_count++;
         runs[queue->run_number] = (hs_run){.queue = number, .first = queue->next};
     }
-    placed = &dispatch->placed[dispatch->placed_count++];
-    placed->queue = number;
-    hs_put64(placed->unit, record->offset);
-    hs_put32(placed->unit + 8, record->size);
-    hs_put64(placed->unit + 12, tag_code(data, record, known));
+    queue_unit *unit = &dispatch->unsorted[dispatch->unsorted_count++];
+    unit->queue = number;
+    hs_put64(unit->bytes, record->offset);
+    hs_put32(unit->bytes + 8, record->size);
+    hs_put64(unit->bytes + 12, tag_code(data, record, known));
     queue->run_count++;
     queue->next++;
     return 0;
@@ -194,7 +194,7 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
 /* Sorts units by queue into runs. Returns 0 or -ENOMEM. */
 static int sort_units(hs_dispatch *dispatch, hs_queues *queues)
 {
-    char *units = realloc(dispatch->units, dispatch->placed_count * HS_UNIT + 1);
+    char *units = realloc(dispatch->units, dispatch->unsorted_count * HS_UNIT + 1);
     char *at = units;
     for (size_t number = 0; number < dispatch->run_count; number++) {
         hs_run *run = &dispatch->runs[number];
@@ -207,10 +207,10 @@ static int sort_units(hs_dispatch *dispatch, hs_queues *queues)
     if (!units)
         return -ENOMEM;
     dispatch->units = units;
-    for (size_t number = 0; number < dispatch->placed_count; number++) {
-        const placed_unit *placed = &dispatch->placed[number];
-        hs_run *run = &dispatch->runs[queues->all[placed->queue].run_number];
-        memcpy(units + (run->units - units) + (size_t)run->count * HS_UNIT, placed->unit, HS_UNIT);
+    for (size_t number = 0; number < dispatch->unsorted_count; number++) {
+        const queue_unit *unit = &dispatch->unsorted[number];
+        hs_run *run = &dispatch->runs[queues->all[unit->queue].run_number];
+        memcpy(units + (run->units - units) + (size_t)run->count * HS_UNIT, unit->bytes, HS_UNIT);
         run->count++;
     }
     return 0;
@@ -232,7 +232,7 @@ static int dispatch_one(hs_dispatch *dispatch, hs_queues *queues, const char *da
 int hs_dispatch_run(hs_dispatch *dispatch, hs_queues *queues, const char *data, size_t length, int64_t offset,
                     hs_dispatched *dispatched)
 {
-    dispatch->placed_count = dispatch->run_count = dispatch->key_count = 0;
+    dispatch->unsorted_count = dispatch->run_count = dispatch->key_count = 0;
     *dispatched = (hs_dispatched){.why = HS_FOUND_CUT};
     int refused = 0;
     for (;;) {

@@ -153,7 +153,7 @@ static void put_blank(char *out, hs_encoding *encoding, int64_t space)
 }
 
 int hs_encode(hs_queues *queues, const hs_limits *limits, const char *items, size_t length, char *out,
-              size_t capacity, int64_t *places, hs_encoding *encoding)
+              size_t capacity, int64_t *offsets, hs_encoding *encoding)
 {
     encoding->consumed = 0;
     encoding->produced = 0;
@@ -187,9 +187,9 @@ int hs_encode(hs_queues *queues, const hs_limits *limits, const char *items, siz
         if (at > encoding->store_timestamp)
             encoding->store_timestamp = at;
         write_record(out + encoding->produced, &of, offset, queue_offset, at, limits->property_crc != 0);
-        if (places) {
-            *places++ = offset;
-            *places++ = queue_offset;
+        if (offsets) {
+            *offsets++ = offset;
+            *offsets++ = queue_offset;
         }
         encoding->last_offset = offset;
         encoding->produced += wanted;

@@ -101,10 +101,10 @@ typedef struct {
     int32_t why;             /* out: HS_ENCODED_ */
 } hs_encoding;
 
-/* Encodes checked items as records, until all are done or one does not fit. `places` (may be NULL) gets two numbers for
- * each: its offset, and its queue offset (0 for prepared and rolled-back messages). Returns 0 or -ENOMEM. */
+/* Encodes checked items as records, until all are done or one does not fit. `offsets` (may be NULL) gets two numbers
+ * for each: its offset, and its queue offset (0 for prepared and rolled-back messages). Returns 0 or -ENOMEM. */
 int hs_encode(hs_queues *queues, const hs_limits *limits, const char *items, size_t length, char *out,
-              size_t capacity, int64_t *places, hs_encoding *encoding);
+              size_t capacity, int64_t *offsets, hs_encoding *encoding);
 
 /* --- records as they are in the log --- */
 
