@@ -12,8 +12,6 @@ file with the put was removed.
 
 from __future__ import annotations
 
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -149,14 +147,12 @@ def _parts() -> Column:
     oldest = f.struct("created_at_ns", "id", full["tube"].alias("tube"))
     is_new = f.col("created_at_ns") >= f.coalesce("begun_ns", f.lit(0))
     is_put = first.isNotNull() & ~first["is_copy"] & is_new
-    return reduce(
-        f.concat,
-        (
-            _part(is_put, first, put_bytes=first["size"], put_ns=f.col("created_at_ns")),
-            _part(is_live, full, live_bytes=full["size"], live_jobs=f.lit(1), oldest=oldest),
-            _part(is_live & _is_after(short, full), short, live_bytes=short["size"]),
-        ),
+    parts = (
+        _part(is_put, first, put_bytes=first["size"], put_ns=f.col("created_at_ns")),
+        _part(is_live, full, live_bytes=full["size"], live_jobs=f.lit(1), oldest=oldest),
+        _part(is_live & _is_after(short, full), short, live_bytes=short["size"]),
     )
+    return f.array_compact(f.array(*parts))
 
 
 def _is_after(one: Column, other: Column) -> Column:
@@ -166,7 +162,7 @@ def _is_after(one: Column, other: Column) -> Column:
 
 
 def _part(condition: Column, place: Column, **measures: Column) -> Column:
-    """Return an array with one part, or an empty array of the same type."""
+    """Return a part, null if the condition is false."""
 
     def given(name: str, kind: str) -> Column:
         return measures.get(name, f.lit(None)).cast(kind).alias(name)
@@ -176,4 +172,4 @@ def _part(condition: Column, place: Column, **measures: Column) -> Column:
         *(given(name, "long") for name in (*_SUMS, "put_ns")),
         given("oldest", "struct<created_at_ns:long,id:long,tube:string>"),
     )
-    return f.when(condition, f.array(part)).otherwise(f.slice(f.array(part), 1, 0))
+    return f.when(condition, part)

@@ -11,12 +11,20 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.damage_count import DamageCount, read_counted
 from beanstalkd_py.pipeline.frames import read_binlog
 from beanstalkd_py.pipeline.inputs import Inputs
+from beanstalkd_py.pipeline.jobs.durations import since_1970
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest, options_of
 from beanstalkd_py.pipeline.jobs.registry import Job, Needs, Span
 from beanstalkd_py.pipeline.timelines_of import bodies_of, timelines_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+CONDITIONS = {
+    Span.JOBS: ("end_at is null or end_at >= {}", "put_at < {}"),
+    Span.WINDOWS: ("window_end > {}", "window_start < {}"),
+    Span.LAST_EVENTS: ("last_at >= {}", "last_at < {}"),
+}
+"""SQL conditions for the begin and the end of a request."""
 
 
 def frame_of(
@@ -33,13 +41,17 @@ def frame_of(
         entries = read_counted(read_binlog, spark, paths, job.columns(), mode, damage)
         made: DataFrame = job.load()(entries, **options)
         return made
-    timelines = _chosen(job, timelines_of(spark, inputs, request.mode, damage), request)
+    timelines = timelines_of(spark, inputs, request.mode, damage)
+    if request.tubes:
+        timelines = timelines.where(f.col("tube").isin(*request.tubes))
     if job.span is Span.JOBS:
-        return timelines
+        return _in_time(timelines, job.span, request)
     if job.span is Span.WINDOWS:
-        return _windows(job.load()(timelines, **options), request)
+        # The rows and not the timelines, because depth depends on all earlier jobs.
+        return _in_time(job.load()(timelines, **options), job.span, request)
     bodies = bodies_of(spark, inputs, request.mode)
-    grouped: DataFrame = job.load()(timelines, bodies, **options)
+    chosen = _in_time(timelines, Span.LAST_EVENTS, request)
+    grouped: DataFrame = job.load()(chosen, bodies, **options)
     return grouped
 
 
@@ -51,29 +63,9 @@ def _binlogs(job: Job, inputs: Inputs) -> Sequence[str]:
     return inputs.binlogs
 
 
-def _chosen(job: Job, timelines: DataFrame, request: JobRequest) -> DataFrame:
-    """Select timelines by tube, and by time unless the job selects windows."""
-    if request.tubes:
-        timelines = timelines.where(f.col("tube").isin(*request.tubes))
-    if job.span is Span.JOBS:
-        if request.begin is not None:
-            timelines = timelines.where(
-                f.col("end_at").isNull() | (f.col("end_at") >= f.lit(request.begin))
-            )
-        if request.end is not None:
-            timelines = timelines.where(f.col("put_at") < f.lit(request.end))
-    if job.span is Span.LAST_EVENTS:
-        if request.begin is not None:
-            timelines = timelines.where(f.col("last_at") >= f.lit(request.begin))
-        if request.end is not None:
-            timelines = timelines.where(f.col("last_at") < f.lit(request.end))
-    return timelines
-
-
-def _windows(rows: DataFrame, request: JobRequest) -> DataFrame:
-    """Select windows of the result, because depth depends on all earlier jobs."""
-    if request.begin is not None:
-        rows = rows.where(f.col("window_end") > f.lit(request.begin))
-    if request.end is not None:
-        rows = rows.where(f.col("window_start") < f.lit(request.end))
+def _in_time(rows: DataFrame, span: Span, request: JobRequest) -> DataFrame:
+    for name, condition in zip(("begin", "end"), CONDITIONS[span], strict=True):
+        time = since_1970(name, getattr(request, name))
+        if time is not None:
+            rows = rows.where(condition.format(f"timestamp_micros({time})"))
     return rows

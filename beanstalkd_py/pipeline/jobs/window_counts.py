@@ -5,8 +5,6 @@ The result has windows with events only, and a window BEFORE for everything befo
 
 from __future__ import annotations
 
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -87,21 +85,16 @@ def _marks(length: int, since: int | None) -> Column:
             start(event["at"]), event=event["event"], was=was, now=_state_after(event), bytes=size
         )
 
-    wait = _mark(start(f.col("first_reserve_at")), wait=f.col("wait_s"))
-    finish = _mark(start(f.col("end_at")), finish=f.col("finish_s"))
-    return reduce(
-        f.concat,
-        (
-            f.transform(events, of_event),
-            _only_if(_found_there(), _mark(f.lit(BEFORE), now=_first_state())),
-            _only_if(f.col("first_reserve_at").isNotNull() & f.col("wait_s").isNotNull(), wait),
-            _only_if(f.col("end_at").isNotNull() & f.col("finish_s").isNotNull(), finish),
-        ),
+    def of_time(name: str, at: Column) -> Column:
+        value = f.col(f"{name}_s")
+        return f.when(at.isNotNull() & value.isNotNull(), _mark(start(at), **{name: value}))
+
+    others = f.array(
+        f.when(_found_there(), _mark(f.lit(BEFORE), now=_first_state())),
+        of_time("wait", f.col("first_reserve_at")),
+        of_time("finish", f.col("end_at")),
     )
-
-
-def _only_if(condition: Column, mark: Column) -> Column:
-    return f.when(condition, f.array(mark)).otherwise(f.slice(f.array(mark), 1, 0))
+    return f.concat(f.transform(events, of_event), f.array_compact(others))
 
 
 def _found_there() -> Column:
