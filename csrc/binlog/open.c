@@ -64,6 +64,14 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
     return binlog;
 }
 
+static bool is_writable(const bs_binlog *binlog, uint32_t number)
+{
+    int fd = bs_open_binlog(binlog->dir_fd, number, O_RDWR);
+    if (fd >= 0)
+        (void)close(fd);
+    return fd >= 0;
+}
+
 /* Turns trailing unused files into preallocated ones. The others stay in the list, so that numbers have no gap, but are
  * truncated. */
 static void adopt_unused(bs_binlog *binlog)
@@ -71,15 +79,14 @@ static void adopt_unused(bs_binlog *binlog)
     uint32_t end = binlog->file_count;
     /* Below a renamed file, none is adopted: the first new file records the gap (lengths.c). */
     const bool gap = end > 0 && binlog->files[end - 1].number < binlog->last_number;
-    while (!gap && end > 0 && binlog->files[end - 1].unused >= binlog->file_size)
+    while (!gap && end > 0 && binlog->files[end - 1].unused >= binlog->file_size &&
+           is_writable(binlog, binlog->files[end - 1].number))
         end--;
     for (uint32_t i = 0; i < binlog->file_count; i++) {
         bs_binlog_file *file = &binlog->files[i];
         int fd = file->unused > 0 ? bs_open_binlog(binlog->dir_fd, file->number, O_RDWR) : -1;
-        if (i >= end && fd < 0)
-            end = i + 1; /* it stays, and so do those before it */
         if (fd < 0)
-            continue;
+            continue; /* the next start can adopt it */
         if (i >= end) {
             bs_space_add(binlog, (bs_preallocated){file->number, fd, file->unused});
             binlog->total -= file->bytes;

@@ -19,6 +19,7 @@ from core import fault_injection
 from core.fault_injection import Call
 from core.rig import MILLISECOND, SECOND, Rig, RigClient, put_line
 from core.test_model import ACTIONS, SESSIONS, line_of
+from core.workers.played_worker import HERE, HOME, PUT, C, Other, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import reference
@@ -178,33 +179,30 @@ def test_a_waiting_reserve_is_recorded_after_the_put(folder: Path) -> None:
 
 
 def test_a_claim_is_recorded_when_it_is_taken(folder: Path) -> None:
-    with Rig(folder, history=True) as rig:
-        client, claimer = rig.client(), rig.client()
-        job = client.put(ttr=50)
-        claimer.send(b"watch default\r\n")
-        rig.core.claim_wait(claimer.session, 1, 2**62, rig.now)
-        assert rig.core.claim_cancel(claimer.session, 1, rig.now)
-        rig.settle()
-        assert len(job_entries(folder, job)) == 1
-        claimed = rig.now.wall
-        rig.core.claim_wait(claimer.session, 2, 2**62, rig.now)
-        rig.advance(50 * MILLISECOND)
-        assert len(job_entries(folder, job)) == 1
-        assert rig.core.claim_take(claimer.session, 2, rig.now)
-        rig.advance(DEFERRAL)
-        assert job_entries(folder, job)[1:] == [
-            ("reserved", claimed + 50 * SECOND, (1, 0, 0, 0, 0))
-        ]
+    other = Other(binlog_dir=str(folder), history=True)
+    other.send((C.FEED, HOME, PUT % HERE + b"\x02+%b\r\n" % HERE))
+    other.send(step(C.WAIT, HOME, 1), step(C.CANCEL, HOME, 1), step(C.WAIT, HOME, 2))
+    time.sleep(0.05)
+    other.run()
+    assert [state for state, _, _ in job_entries(folder, 1)] == ["ready"]
+    other.send(step(C.TAKE, HOME, 2))
+    time.sleep(2 * DEFERRAL / SECOND)
+    other.run()
+    states = [(state, counts) for state, _, counts in job_entries(folder, 1)]
+    assert states[1:] == [("reserved", (1, 0, 0, 0, 0))]
+    other.close()
 
 
 def test_a_claim_of_a_client_that_disconnects_is_not_recorded(folder: Path) -> None:
-    with Rig(folder, history=True) as rig:
-        client, claimer = rig.client(), rig.client()
-        job = client.put()
-        rig.core.claim_wait(claimer.session, 1, 2**62, rig.now)
-        claimer.close()
-        assert len(job_entries(folder, job)) == 1
-        assert client.reserve() == job
+    other = Other(binlog_dir=str(folder), history=True)
+    other.send((C.FEED, HOME, PUT % HERE + b"\x02+%b\r\n" % HERE), step(C.WAIT, HOME, 1))
+    other.send((C.CLOSE, HOME, b""))
+    other.frames()
+    time.sleep(2 * DEFERRAL / SECOND)
+    other.send((C.FEED, HOME + 1, b"peek 1\r\n"))
+    assert other.frames()[-1] == (C.OUTPUT, HOME + 1, b"FOUND 1 1\r\nx\r\n")
+    assert len(job_entries(folder, 1)) == 1
+    other.close()
 
 
 def test_without_a_history_there_are_no_deferred_entries(folder: Path) -> None:
