@@ -6,6 +6,7 @@ The server accepts them only from its own user and root.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,19 +60,33 @@ def _connect(server: Server, control: str | None) -> ControlClient:
 
 
 @click.command(context_settings=CONTEXT)
-@control_options(json="Print a JSON array with an object for each worker.")
-def workers(connect: Connect, as_json: bool) -> None:
+@control_options(json="Print a JSON array with an object for each worker, or choice of --advise.")
+@click.option(
+    "--advise",
+    type=click.IntRange(2, 255),
+    metavar="N",
+    help="Show how values of --colocate would divide the tubes among N workers.",
+)
+def workers(connect: Connect, advise: int | None, as_json: bool) -> None:
     """Show the state and resource use of each worker process.
 
     CPU is in seconds, mesh traffic (between workers) in bytes. The state is `starting` while the
     worker reads its binlog, `serving`, `waiting` before its next start, or `stopping`.
 
+    With --advise, show the choices of --colocate from the best to the worst: how many of the
+    present clients would watch tubes of several workers, which costs messages between them, and
+    the share of all puts so far that the busiest worker would get.
+
     \b
     Examples:
       beanstalkd-py workers
       beanstalkd-py workers --json | jq '.[].pid'
+      beanstalkd-py workers --advise 4
     """
     with connect() as control:
+        if advise is not None:
+            _advise(control, advise, as_json)
+            return
         rows = list(control.parts("workers"))
     if as_json:
         output.write_json(rows)
@@ -82,6 +97,25 @@ def workers(connect: Connect, as_json: bool) -> None:
     output.write_line("")
     headings = ("worker", "tubes", "ready", "reserved", "delayed", "buried", "mesh in", "mesh out")
     output.write_table(output.Table(headings, [_queue_cells(row) for row in rows]))
+
+
+def _advise(control: ControlClient, workers: int, as_json: bool) -> None:
+    from beanstalkd_py.admin.placement_advice import choices
+    from beanstalkd_py.control.tube_stats import rows
+
+    clients = [row["watch"] for row in control.parts("conns") if len(row["watch"]) > 1]
+    puts = {row["name"]: row["puts"] for part in control.parts("tubes") for row in rows(part)}
+    found = choices(clients, puts, workers)
+    if as_json:
+        output.write_json([asdict(one) for one in found])
+        return
+    table: list[output.Row] = [
+        ("none" if one.colocate is None else one.colocate, one.spread, f"{one.busiest:.0%}")
+        for one in found
+    ]
+    output.write_table(output.Table(("colocate", "spread clients", "busiest worker"), table))
+    if not found[0].is_balanced(workers):
+        output.write_line("no choice divides the load well: few tubes get most of the puts")
 
 
 _WIDTH = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -61,6 +62,33 @@ def test_workers(operator: Operator, server: Server) -> None:
     ]
     assert second[0].split()[:6] == ["worker", "tubes", "ready", "reserved", "delayed", "buried"]
     assert [line.split()[0] for line in second[1:]] == [str(row["worker"]) for row in rows]
+
+
+def test_advice_on_colocate(operator: Operator, server: Server, client: Client) -> None:
+    with contextlib.ExitStack() as watchers:
+        for team in range(80):
+            watcher = watchers.enter_context(server.connect())
+            for name in (b"high", b"low"):
+                tube = b"team%d.%b-queue" % (team, name)
+                client.ask(b"use %b\r\n" % tube)
+                client.put()
+                watcher.ask(b"watch %b\r\n" % tube)
+            watcher.ask(b"ignore default\r\n")
+        rows = operator.do("workers", "--advise", "4", "--json").json
+        first, *others = operator.do("workers", "--advise", "4").lines[1:]
+    assert rows[0]["colocate"] == "."
+    by_separator = {row["colocate"]: row for row in rows}
+    assert by_separator["."]["spread"] == 0
+    assert by_separator[None]["spread"] > 40
+    assert all(0.25 <= row["busiest"] < 0.6 for row in rows)
+    assert first.split()[:2] == [".", "0"] and len(others) == 2
+
+
+def test_advice_without_a_good_choice(operator: Operator, client: Client) -> None:
+    client.put()
+    rows = operator.do("workers", "--advise", "3", "--json").json
+    assert rows == [{"colocate": None, "spread": 0, "busiest": 1.0}]
+    assert "no choice divides the load well" in operator.do("workers", "--advise", "3").lines[-1]
 
 
 def test_large_numbers_of_workers_fit_into_80_columns(
