@@ -1,9 +1,9 @@
 """Find and read all jobs of a tube without changing any, by querying ids.
 
-The protocol cannot list jobs. It reports the number of jobs of a tube (stats-tube), the first
-ready, delayed and buried job (peek), and the tube of any id (stats-job). The scan therefore queries
-ids in pipelines, from the first jobs outwards in both directions, until it has found as many jobs
-as the tube has.
+The protocol of beanstalkd cannot list jobs. It reports the number of jobs of a tube (stats-tube),
+the first ready, delayed and buried job (peek), and the tube of any id (stats-job). The scan
+therefore queries ids in pipelines, from the first jobs outwards in both directions, until it has
+found as many jobs as the tube has.
 
 Completeness: the scan queries all jobs that it has found a second time, after the tube's job count.
 Jobs that still exist also existed when the count was taken; if they are as many, they are all.

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from beanstalkd_py.archiver.archived_position import ArchivedPositions
 from beanstalkd_py.archiver.folder_identity import identity_of, new_identity
+from beanstalkd_py.archiver.shipped_files import unshipped_from
 from beanstalkd_py.archiver.store_settings import StoreSettings
 from beanstalkd_py.binlog.done_files import DoneFile, list_done_files, remove_files
-from beanstalkd_py.binlog.layout import binlog_files
+from beanstalkd_py.binlog.layout import binlog_files, top_of
 from beanstalkd_py.core.job_history import HistoryStats, JobHistories
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import StoreFullError, StoreUsageError
@@ -218,7 +219,7 @@ class Archive:
         positions.log_end = self._store.log.end
         for shard in self._shards:
             positions.read[shard.key] = BinlogPosition(*self._histories.position(shard.number))
-            positions.removable_below[shard.key] = self._histories.needed_from(shard.number)
+            positions.removable_below[shard.key] = self._removable_below(shard)
         try:
             self._state_bytes = positions.save(self._store.folder)
         except OSError as error:
@@ -236,7 +237,11 @@ class Archive:
         return sum(each.size for shard in self._shards for each in self._removable(shard))
 
     def _removable(self, shard: Shard) -> list[DoneFile]:
-        return done_files_below(shard.path, self._histories.needed_from(shard.number))
+        return done_files_below(shard.path, self._removable_below(shard))
+
+    def _removable_below(self, shard: Shard) -> int:
+        unshipped = unshipped_from(top_of(shard.path), shard.key)
+        return min(self._histories.needed_from(shard.number), unshipped)
 
 
 def done_files_below(folder: Path, number: int) -> list[DoneFile]:

@@ -36,6 +36,9 @@ STAGED = "reshard.done"
 HISTORY_ID = "history.id"
 """Has the folder identity that the archiver uses."""
 
+SHIPPED = "shipped"
+"""Has the numbers of the last files that `pipeline ship` has copied, for all shards."""
+
 FORMAT = 1
 MOST_SHARDS = 255
 HIGHEST_NUMBER = 2**31 - 1
@@ -128,6 +131,11 @@ def shard_name(index: int) -> str:
 
 def shard_folders(top: Path) -> list[Path]:
     return sorted(path for path in top.iterdir() if _SHARD.fullmatch(path.name) and path.is_dir())
+
+
+def top_of(folder: Path) -> Path:
+    """Return the folder above a shard, or a whole folder itself."""
+    return folder.parent if _SHARD.fullmatch(folder.name) else folder
 
 
 def binlog_files(folder: Path) -> list[Path]:

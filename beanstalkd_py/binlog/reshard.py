@@ -32,6 +32,8 @@ from beanstalkd_py.core.shared_memory import new_shared
 
 PIECE_BYTES = 1 << 22
 """Bytes written between two progress updates."""
+BODY_MEMORY = 1 << 26
+"""Bytes of job bodies in memory; others are read again when they are written."""
 NEW_LOCK = "lock.new"
 
 
@@ -160,7 +162,11 @@ def _sources(top: Path, layout: Layout) -> Iterator[_Sources]:
     sources = _Sources()
     with contextlib.ExitStack() as stack:
         for folder in layouts.folders_of(top, layout):
-            config = CoreConfig(binlog_dir=str(folder), worker=len(sources.cores))
+            config = CoreConfig(
+                binlog_dir=str(folder),
+                worker=len(sources.cores),
+                body_memory=BODY_MEMORY // layout.workers,
+            )
             try:
                 core = Core(config, sources.shared, sources.now)
             except MemoryError as error:

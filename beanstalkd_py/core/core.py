@@ -47,7 +47,8 @@ class CoreConfig:
     """The fixed configuration of a core: `bs_config` of csrc/api/server.h.
 
     Without `binlog_dir` nothing is written. `sync_interval_ns` is 0 for a sync before each reply
-    and negative for never. With `history` the binlog has what an archiver needs.
+    and negative for never. With `history` the binlog has what an archiver needs. `body_memory` is
+    bytes; 0 keeps all bodies in memory.
     """
 
     binlog_dir: str | None = None
@@ -58,6 +59,7 @@ class CoreConfig:
     workers: int = 1
     colocate: bytes | None = None
     history: bool = False
+    body_memory: int = 0
 
 
 class Core:

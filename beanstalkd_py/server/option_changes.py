@@ -28,7 +28,7 @@ CHANGEABLE = (
 """The options that a reload can change; others need a restart."""
 
 _TIMES = ("history-age", "idle-timeout", "output-timeout", "send-timeout")
-_LIMITS = ("history-size", "max-connections", "max-memory", "max-tubes")
+_LIMITS = ("body-memory", "history-size", "max-connections", "max-memory", "max-tubes")
 
 
 @dataclass(slots=True)
@@ -47,6 +47,7 @@ def option_values(options: ServeOptions) -> OptionValues:
     found["colocate"] = options.colocate.decode() if options.colocate is not None else None
     found["fsync-ms"] = "never" if never else options.sync_interval_ns // NS_PER_MS
     found["slow-log"] = options.slow_ns // NS_PER_MS
+    found["tls-processes"] = options.tls_processes or "auto"
     found["workers"] = options.workers or "auto"
     found |= {name: _seconds(found[name]) for name in _TIMES}
     found |= {name: found[name] or None for name in _LIMITS}

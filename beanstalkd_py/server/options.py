@@ -19,6 +19,9 @@ AUTO_WORKERS = 0
 MAX_WORKERS = 255
 FEW_PROCESSORS = 4
 """Below this number one worker is faster than several, because clients need processors, too."""
+AUTO_TLS_PROCESSES = 0
+"""auto_tls_processes()."""
+MAX_TLS_PROCESSES = 64
 MAX_COLOCATE_BYTES = 16
 DEFAULT_METRICS_TUBES = 1000
 MAX_METRICS_TUBES = 1_000_000
@@ -66,6 +69,8 @@ class ServeOptions:
     max_connections: int = 0
     max_memory: int = 0
     max_tubes: int = 0
+    body_memory: int = 0
+    """Bytes of job bodies that all workers keep in memory; 0: all bodies."""
     output_limit: int = DEFAULT_OUTPUT_LIMIT
     idle_timeout_ns: int = 0
     send_timeout_ns: int = 0
@@ -77,6 +82,7 @@ class ServeOptions:
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_ca: str | None = None
+    tls_processes: int = AUTO_TLS_PROCESSES
     log_format: str = TEXT
     slow_ns: int = 0
     """The duration of a command from which the slow log has it; 0: no slow log."""
@@ -87,6 +93,10 @@ class ServeOptions:
     history_backlog: int = DEFAULT_HISTORY_BACKLOG
     """The maximum size of binlog files that wait for the archiver."""
     history_sizes: str = SMALL_SIZES
+
+    def body_memory_of_worker(self) -> int:
+        """Return the part of body_memory that each worker gets."""
+        return self.body_memory and max(1, self.body_memory // max(1, self.workers))
 
     def store_settings(self) -> StoreSettings:
         """Return the settings of the history store; there is a history."""
@@ -107,3 +117,9 @@ def new_workers() -> int:
     """Return the number of workers for a new binlog folder, by the usable processors."""
     usable = len(os.sched_getaffinity(0))
     return 1 if usable < FEW_PROCESSORS else min(usable, MAX_WORKERS)
+
+
+def auto_tls_processes() -> int:
+    """Return the number of TLS processes by the usable processors."""
+    usable = len(os.sched_getaffinity(0))
+    return 1 if usable < FEW_PROCESSORS else min(usable // 2, MAX_TLS_PROCESSES)

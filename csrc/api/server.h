@@ -17,6 +17,7 @@ typedef struct {
     uint32_t worker;          /* index into bs_shared.worker, and the number of its shard */
     uint32_t workers;         /* number of shards; 0 means 1 */
     const char *colocate;     /* NULL, or the end of the part of a tube's name that decides its shard */
+    uint64_t body_memory;     /* bytes of job bodies in memory; others are only in the binlog. 0: all are in memory */
     int history;              /* 1: write deferred entries, keep done files, publish the durable position (binlog.h) */
 } bs_config;
 
@@ -310,7 +311,12 @@ enum {
     BS_FRAME_HEAD_IS,    /* content: bs_head_is */
     BS_FRAME_LOST,       /* to CLAIM and TAKE */
     BS_FRAME_WAITED,     /* argument: BS_WAITED_ */
-    BS_FRAME_CANCELLED   /* argument: 0 if the reply came first */
+    BS_FRAME_CANCELLED,  /* argument: 0 if the reply came first */
+
+    /* About the link itself (worker_link.h). */
+    BS_FRAME_DOORBELL,   /* incarnation of the sender of this frame, with the descriptor that wakes it */
+    BS_FRAME_RING,       /* with the ring that it reads */
+    BS_FRAME_TO_RING     /* the next message is in the ring of the receiver */
 };
 
 /* Sends a PYTHON or FEED frame to another worker, in order; with a descriptor unless it is -1, which is closed when it

@@ -40,9 +40,18 @@ void bs_transfer_free(bs_transfer *transfer);
 
 /* cdef end */
 
+struct bs_job;
 struct bs_job_table;
 
-/* Does the work of bs_transfer_add; the table must outlive the transfer. 0 or -ENOMEM. */
-int bs_transfer_add_jobs(bs_transfer *transfer, const struct bs_job_table *table);
+/* The jobs of one folder. `load_body` makes sure that a body is in memory until its next call: 0 or a negative errno. */
+typedef struct {
+    const struct bs_job_table *jobs;
+    int (*load_body)(void *context, struct bs_job *job);
+    void *context;
+} bs_transfer_source;
+
+/* Does the work of bs_transfer_add; the table must outlive the transfer. Numbers the source in `shard` of its tubes. 0 or
+ * -ENOMEM. */
+int bs_transfer_add_source(bs_transfer *transfer, const bs_transfer_source *source);
 
 #endif

@@ -27,7 +27,7 @@ typedef struct {
     int64_t wall;
 } bs_now;
 
-/* Reads both clocks. */
+/* Reads both clocks, again if the process was interrupted in between. */
 bs_now bs_now_read(void);
 
 /* In addition to negative errno values. */
@@ -66,6 +66,9 @@ typedef enum {
     BS_VERBS_COUNTED,
     BS_VERB_RESERVE_JOB = BS_VERBS_COUNTED,
     BS_VERB_KICK_JOB,
+    BS_VERB_FEATURES,
+    BS_VERB_LIST_JOBS,
+    BS_VERB_TRUNCATE,
     BS_VERB_QUIT,
     BS_VERBS
 } bs_verb;
@@ -138,7 +141,11 @@ typedef struct {
     uint64_t binlog_durable_file;     /* with bs_config.history: read by bs_durable_position */
     uint64_t binlog_durable_end;
     uint64_t deferred_dropped;       /* entries for the history that had no space */
-    char padding[120];              /* to a multiple of BS_ALIGNMENT */
+    uint64_t body_bytes;             /* with bs_config.body_memory: bodies in memory; part of job_bytes */
+    uint64_t bodies_read;            /* bodies that were read back */
+    uint64_t bodies_awaited;         /* commands and moves that waited for that */
+    uint64_t bodies_unreadable;      /* those for which it failed */
+    char padding[96];              /* to a multiple of BS_ALIGNMENT */
 } bs_counters;
 
 /* Returns 1 and the durable position: everything before offset `*end` of file `*file`, and all files with lower
@@ -149,7 +156,7 @@ int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *e
 
 /* --- shared memory ---------------------------------------------------------------------------------------- */
 
-enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22, BS_PUBLISHED_HEADS = 1024 };
+enum { BS_MAX_WORKERS = 255, BS_MAX_TLS_PROCESSES = 64, BS_OWNERS = 1 << 22, BS_PUBLISHED_HEADS = 1024 };
 
 /* Bytes between fields that different processes write: a cache line, and the next one, which processors prefetch. */
 enum { BS_ALIGNMENT = 128 };
@@ -164,6 +171,14 @@ typedef struct {
     char apart[32];     /* to a cache line */
 } bs_published_head;
 
+/* What other workers need to send messages to a worker in shared memory: worker_link.h. */
+typedef struct {
+    uint64_t tickets;      /* drawn for messages to it; atomic */
+    uint32_t incarnations; /* how many processes the worker has had */
+    uint32_t asleep;       /* the incarnation that waits for its doorbell or other descriptors; 0: it runs; atomic */
+    char apart[112];
+} bs_inbox;
+
 /* The memory that parent and workers share. Starts as zeros. */
 typedef struct {
     uint64_t last_id; /* of a job; atomic; the next put takes last_id + 1 */
@@ -172,10 +187,12 @@ typedef struct {
     uint64_t last_connection; /* number of the newest connection that is traced; atomic */
     uint32_t draining;  /* set by the parent, never cleared by a worker */
     uint32_t workers;
-    char padding_2[104];
+    uint32_t tls_processes;
+    char padding_2[100];
     bs_counters worker[BS_MAX_WORKERS];
     bs_counters parent;      /* its connections: those that have sent nothing yet */
-    bs_counters tls;         /* of the TLS process: its handshakes are its connections */
+    bs_counters tls[BS_MAX_TLS_PROCESSES]; /* their handshakes are their connections */
+    bs_inbox inbox[BS_MAX_WORKERS];
     uint32_t owner[BS_OWNERS]; /* which worker has a job: job_owners.h */
     bs_published_head head[BS_MAX_WORKERS][BS_PUBLISHED_HEADS];
 } bs_shared;

@@ -1,4 +1,5 @@
-/* CRC-32C (Castagnoli: reflected, polynomial 0x1EDC6F41, as in RFC 3720), with SSE 4.2 if the processor has it. */
+/* CRC-32C (Castagnoli: reflected, polynomial 0x1EDC6F41, as in RFC 3720), with SSE 4.2 and PCLMULQDQ if the processor
+ * has them. */
 #ifndef BS_CRC32C_H
 #define BS_CRC32C_H
 

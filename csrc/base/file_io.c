@@ -90,6 +90,11 @@ ssize_t bs_io_read(int fd, void *data, size_t length, off_t offset)
     return got;
 }
 
+void bs_io_read_ahead(int fd)
+{
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+}
+
 int bs_io_datasync(int fd)
 {
     int error = injected(BS_IO_DATASYNC);

@@ -22,6 +22,9 @@ int bs_io_rename(int dir_fd, const char *from, const char *to);
 int bs_io_unlink(int dir_fd, const char *name);
 int bs_io_lock(int fd); /* a write lock on the whole file, without waiting */
 
+/* Makes the kernel read further ahead than usual when the file is read in order. Only a hint. */
+void bs_io_read_ahead(int fd);
+
 /* Writes all bytes at the offset; `kind` is BS_IO_WRITE, BS_IO_FILL or BS_IO_NOTE. 0 or a negative errno. */
 int bs_io_write_all(int kind, int fd, const char *data, size_t length, off_t offset);
 

@@ -55,6 +55,7 @@ void bs_binlog_collect(bs_binlog *binlog)
                           "binlog.%u had unreadable entries and is not removed but kept as binlog.%u.bad",
                           oldest->number, oldest->number);
         const bs_file_task kind = oldest->damaged ? BS_FILE_RETIRE_DAMAGED : BS_FILE_RETIRE;
+        bs_bodies_close_file(&binlog->bodies, oldest->number);
         bs_preallocator_request(binlog->preallocator, kind, oldest->number, 0);
         binlog->total -= oldest->bytes;
         binlog->lengths_missing -= !oldest->has_length;
@@ -69,6 +70,8 @@ void bs_binlog_collect(bs_binlog *binlog)
 
 static void leave_file(bs_binlog *binlog, const bs_job *job)
 {
+    if (job->file == 0)
+        return; /* bs_binlog_leave_damaged */
     bs_binlog_file *file = bs_binlog_find_file(binlog, job->file);
     assert(file && file->jobs > 0);
     if (--file->jobs == 0)
@@ -118,12 +121,27 @@ static void set_gen(const bs_binlog *binlog, bs_job *job)
     job->gen = binlog->gen & BS_JOB_GEN_MASK;
 }
 
-/* The current file has the job's full entry now. */
-static void enter_file(bs_binlog *binlog, bs_job *job)
+void bs_binlog_leave_damaged(bs_binlog *binlog, bs_job *job)
+{
+    bs_binlog_find_file(binlog, job->file)->damaged = true;
+    leave_file(binlog, job);
+    job->file = 0;
+}
+
+/* Appends the job's full entry, which the current file has now. */
+static void append_full(bs_binlog *binlog, bs_job *job, bs_now now)
 {
     bs_binlog_file *file = bs_binlog_file_now(binlog);
-    job->file = file->number;
+    const int64_t at = binlog->end;
+    append(binlog, job, true, 0, now);
+    job->file = file->number & BS_FILE_NUMBER_MAX;
     file->jobs++;
+    if (!job->separate)
+        return;
+    const char *head = bs_bytes_data(&binlog->buffer) + (at - binlog->written);
+    bs_body_place *place = bs_job_body_place(job);
+    place->offset = at < BS_NO_OFFSET ? (uint32_t)at : BS_NO_OFFSET;
+    place->sum = bs_entry_checksum(head, bs_entry_full_size(job) - job->body_size);
 }
 
 void bs_binlog_write_buffer(bs_binlog *binlog)
@@ -216,10 +234,9 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
     }
     if (!bs_bytes_reserve(&binlog->buffer, (size_t)size))
         return -ENOMEM;
-    append(binlog, job, true, 0, now);
+    append_full(binlog, job, now);
     binlog->appended++;
     set_gen(binlog, job);
-    enter_file(binlog, job);
     binlog->owed++;
     binlog->alive += size;
     return 0;
@@ -298,19 +315,36 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
     return 0;
 }
 
-bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now)
+bool bs_binlog_can_delete_all(const bs_binlog *binlog)
+{
+    return !binlog || bs_space_in_current(binlog, 0, binlog->owed) || bs_space_in_next(binlog, 0, binlog->owed);
+}
+
+/* With the body in memory. */
+static bool move_loaded(bs_binlog *binlog, bs_job *job, bs_now now)
 {
     int64_t size = (int64_t)bs_entry_full_size(job);
     if (!make_space(binlog, size, binlog->owed, now))
         return false;
-    append(binlog, job, true, 0, now);
+    leave_file(binlog, job);
+    append_full(binlog, job, now);
     if (job->state == BS_RESERVED)
         job->reserve_written = 1; /* by this copy */
     binlog->counters->records_migrated++;
-    leave_file(binlog, job);
-    enter_file(binlog, job);
     if (job->has_short)
         binlog->alive -= BS_ENTRY_SHORT;
     job->has_short = 0;
     return true;
+}
+
+bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now)
+{
+    const bool dropped = !bs_job_has_body(job);
+    const int error = bs_body_load(binlog, job);
+    if (error)
+        return error == BS_BODY_DAMAGED;
+    const bool moved = move_loaded(binlog, job, now);
+    if (dropped)
+        bs_body_drop(&binlog->bodies, job);
+    return moved;
 }

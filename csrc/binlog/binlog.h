@@ -36,6 +36,7 @@
 #include "base/clock.h"
 #include "base/event_queue.h"
 #include "base/file_io.h"
+#include "binlog/body_memory.h"
 #include "binlog/preallocation.h"
 #include "binlog/sync_thread.h"
 #include "binlog_files/boot_id.h"
@@ -144,6 +145,7 @@ typedef struct {
     bool unsynced_unwritable;   /* that was logged */
 
     bs_compaction *compaction;
+    bs_bodies bodies;
 
     bs_syncer *syncer;
     bs_preallocator *preallocator;
@@ -192,6 +194,9 @@ int64_t bs_binlog_next_round(const bs_binlog *binlog);
  * 0, or -ENOSPC if B1 is broken. */
 int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now);
 
+/* Is there space for the ends of all jobs (B1)? */
+bool bs_binlog_can_delete_all(const bs_binlog *binlog);
+
 /* How long a reply is held back until the entries it depends on are synced. */
 typedef enum { BS_HOLD_NONE, BS_HOLD_SYNCING, BS_HOLD_WRITTEN } bs_hold;
 
@@ -222,6 +227,12 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now);
 
 /* Compacts on request: bs_core_compact. */
 void bs_compact_more(bs_binlog *binlog, int64_t per_cent, bs_compact_state *state, bs_now now);
+
+/* Makes sure that a job's body is in memory until the next call or put (body_memory.h). Returns 0, BS_BODY_DAMAGED, or a
+ * negative errno if it cannot be read now; both are logged. */
+int bs_body_load(bs_binlog *binlog, bs_job *job);
+
+#define BS_BODY_DAMAGED (-EBADMSG)
 
 /* --- recovery (queue/recover.c) --- */
 

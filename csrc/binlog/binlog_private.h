@@ -28,8 +28,12 @@ void bs_binlog_only_deferred(bs_binlog *binlog, bool owed_before, bs_now now);
 /* Completes the current file and opens the next. Returns false if there is no space for one. */
 bool bs_binlog_next_file(bs_binlog *binlog, bs_now now);
 
-/* Rewrites the full entry of a job in the current file. Returns false if there is no space. */
+/* Rewrites the full entry of a job in the current file, unless it is damaged. Returns false if there is no space or the
+ * job's body cannot be read now. */
 bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now);
+
+/* The full entry of a job is damaged (M5). */
+void bs_binlog_leave_damaged(bs_binlog *binlog, bs_job *job);
 
 /* --- pending_reserves.c --- */
 

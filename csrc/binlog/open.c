@@ -47,6 +47,7 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
         .file_size = config->file_size < BS_SPACE_FILE_MIN ? BS_SPACE_FILE_MIN : config->file_size,
         .sync_interval_ns = config->sync_interval_ns,
         .history = config->history != 0,
+        .bodies = {.limit = config->body_memory, .counters = counters, .ahead = BS_BODY_AHEAD},
         .dir_fd = -1,
         .lock_fd = -1,
         .boot = bs_boot_read(),
@@ -167,6 +168,7 @@ void bs_binlog_free(bs_binlog *binlog)
         (void)close(binlog->complete[i].fd);
     bs_close(binlog->fd);
     bs_compaction_free(binlog->compaction);
+    bs_bodies_free(&binlog->bodies);
     bs_close(binlog->lock_fd);
     bs_close(binlog->dir_fd);
     bs_bytes_free(&binlog->buffer);

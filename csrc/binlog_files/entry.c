@@ -62,7 +62,7 @@ size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, 
     if (!full)
         return put_short(out, &entry, file_number);
     const size_t head = put_head(out, &entry, job->tube->name, job->tube->name_length, file_number);
-    memcpy(out + head, job->body, job->body_size);
+    memcpy(out + head, bs_job_body(job), job->body_size);
     bs_entry_seal_head(out, head, bs_crc32c(0, out, head + job->body_size));
     return head + job->body_size;
 }
@@ -93,6 +93,13 @@ size_t bs_entry_encode_head(char *out, const bs_entry *entry, uint32_t file_numb
     return put_head(out, &head, entry->name, entry->name_length, file_number);
 }
 
+uint32_t bs_entry_checksum(const char *head, size_t size)
+{
+    uint32_t crc;
+    memcpy(&crc, head + size - REC_7 + AT_CRC, sizeof crc);
+    return crc;
+}
+
 void bs_entry_seal_head(char *head, size_t size, uint32_t crc)
 {
     memcpy(head + size - REC_7 + AT_CRC, &crc, sizeof crc);
@@ -106,6 +113,11 @@ uint32_t bs_entry_sum_head(const char *data, const bs_entry *entry)
     uint32_t sum = bs_crc32c(0, data, field);
     sum = bs_crc32c(sum, zeros, sizeof zeros);
     return bs_crc32c(sum, data + field + sizeof zeros, entry->head - field - sizeof zeros);
+}
+
+uint32_t bs_entry_sum_full(const bs_entry *entry)
+{
+    return entry->sound ? entry->crc : bs_crc32c(0, entry->body, entry->body_size);
 }
 
 /* Returns whether beanstalkd could have written these numbers. */

@@ -128,6 +128,10 @@ static inline bool bs_entry_has_counted(const bs_entry *entry)
  * are set if only the body is incomplete. */
 int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *entry);
 
+/* Returns what a full entry is recognized by when its body is read again: its checksum if it is sound, or that of its
+ * body, which is in memory. */
+uint32_t bs_entry_sum_full(const bs_entry *entry);
+
 /* --- entries whose body is too large to be in memory as a whole --- */
 
 /* Returns the checksum of the head at `data`. bs_crc32c continues it over the body; the result must equal `entry->crc`.
@@ -138,6 +142,9 @@ uint32_t bs_entry_sum_head(const char *data, const bs_entry *entry);
  * adds the checksum of head and body. */
 size_t bs_entry_encode_head(char *out, const bs_entry *entry, uint32_t file_number);
 void bs_entry_seal_head(char *head, size_t size, uint32_t crc);
+
+/* Returns the checksum that bs_entry_seal_head has added. */
+uint32_t bs_entry_checksum(const char *head, size_t size);
 
 /* --- times --- */
 

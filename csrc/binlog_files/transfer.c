@@ -13,6 +13,8 @@ struct bs_transfer {
     bs_file_writer *shards;
     uint32_t shard_count;
     char *colocate;
+    bs_transfer_source sources[BS_MAX_WORKERS];
+    uint32_t source_count;
     bs_job **jobs; /* not owned; in writing order once started */
     size_t job_count;
     size_t next;
@@ -20,12 +22,15 @@ struct bs_transfer {
     bs_now now;
 };
 
-static int write_job(bs_transfer *transfer, const bs_job *job)
+static int write_job(bs_transfer *transfer, bs_job *job)
 {
     const bs_tube *tube = job->tube;
+    const bs_transfer_source *source = &transfer->sources[tube->shard];
     uint32_t owner = bs_shard_of(tube->name, tube->name_length, transfer->shard_count, transfer->colocate);
     bs_file_writer *to = &transfer->shards[owner];
-    int error;
+    int error = source->load_body(source->context, job);
+    if (error)
+        return error;
     char *space = bs_file_writer_reserve(to, bs_entry_full_size(job), &error);
     if (!space)
         return error;
@@ -83,15 +88,23 @@ int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after,
     return 0;
 }
 
-int bs_transfer_add_jobs(bs_transfer *transfer, const bs_job_table *table)
+int bs_transfer_add_source(bs_transfer *transfer, const bs_transfer_source *source)
 {
+    const bs_job_table *table = source->jobs;
+    if (transfer->source_count == BS_MAX_WORKERS)
+        return -ENOMEM;
     bs_job **grown = realloc(transfer->jobs, (transfer->job_count + table->count + 1) * sizeof *grown);
     if (!grown)
         return -ENOMEM;
     transfer->jobs = grown;
-    for (size_t i = 0; i < table->capacity; i++)
-        if (table->slots[i])
-            transfer->jobs[transfer->job_count++] = table->slots[i];
+    for (size_t i = 0; i < table->capacity; i++) {
+        bs_job *job = table->slots[i];
+        if (!job)
+            continue;
+        job->tube->shard = transfer->source_count;
+        transfer->jobs[transfer->job_count++] = job;
+    }
+    transfer->sources[transfer->source_count++] = *source;
     return 0;
 }
 
@@ -116,7 +129,7 @@ int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now)
 int64_t bs_transfer_write(bs_transfer *transfer, int64_t bytes)
 {
     while (bytes > 0 && transfer->next < transfer->job_count) {
-        const bs_job *job = transfer->jobs[transfer->next];
+        bs_job *job = transfer->jobs[transfer->next];
         int error = write_job(transfer, job);
         if (error)
             return error;

@@ -135,6 +135,7 @@ typedef struct {
     const int64_t *releases_buries;
     const int64_t *kicks_priority;
     const int64_t *flags;              /* BC_FLAGS_ */
+    const int64_t *data_end;           /* the newest known time of the host's entries */
     int64_t rows;
 } bc_history_entries;
 
@@ -143,7 +144,8 @@ enum {
     BC_FLAGS_CERTAINTY = 8,  /* times 0 exact, 1 derived, 2 bounded */
     BC_FLAGS_SOUND = 32,     /* written by this server */
     BC_FLAGS_TRUNCATED = 64,
-    BC_FLAGS_FULL = 128
+    BC_FLAGS_FULL = 128,
+    BC_FLAGS_RESERVES = 256  /* the host's server records reserves */
 };
 
 enum {
@@ -153,21 +155,31 @@ enum {
 
 enum { BC_INFERRED_MAX = 1000 };
 
-/* The results, a value for each history or event. Times are microseconds; -1 stands for null. */
+/* States as in entries, and two of jobs whose state is not known. */
+enum {
+    BC_READY_OR_RESERVED = 5,
+    BC_UNKNOWN = 6 /* one of several others, or the job may have ended */
+};
+
+/* The results, a value for each history, event or span. Times are microseconds; -1 stands for null. An event is
+ * certain if it is not bounded, or if both bounds are equal. */
 typedef struct {
     int64_t count;
     int64_t *first_row;  /* of the given entries */
     int64_t *last_row;
     int64_t *full_row;
-    int64_t *end_at;
+    int64_t *end_at;              /* of the end and the first reserve: the bounds */
+    int64_t *end_until;
     int64_t *first_reserve_at;
-    int64_t *first_reserve_sure; /* its certainty */
+    int64_t *first_reserve_until;
     int64_t *last_at;
     int64_t *touches;
     int64_t *end;        /* BC_DELETE, BC_TRUNCATE or -1 */
     int64_t *certainty;
     int64_t *complete;
-    int64_t *in_state[4]; /* microseconds in states 1 to 4 of BC_FLAGS_STATE */
+    int64_t *state;       /* after the last event */
+    int64_t *in_state[5]; /* microseconds in states 1 to 4, and in 1 and 2 together; -1: unknown */
+    int64_t *first_span;
     int64_t *first_event; /* the put */
     int64_t event_count;
     int64_t *event;      /* BC_PUT to BC_TRUNCATE */
@@ -175,7 +187,11 @@ typedef struct {
     int64_t *event_certainty;
     int64_t *event_until;
     int64_t *event_priority;
+    int64_t *event_states; /* a bit for each state that the job may have between this event and the next */
     int64_t *event_delay;
+    int64_t span_count;    /* times with the same knowledge of the state, in order */
+    int64_t *span_at;
+    int64_t *span_state;
 } bc_history_columns;
 
 typedef struct bc_histories bc_histories;

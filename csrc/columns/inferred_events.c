@@ -4,6 +4,9 @@
  * Larger differences are events without entries: C beanstalkd and a server without a history write none for reserves
  * and timeouts. They are added in a possible order between the known times. Returns and touches are not counted, so
  * only those are inferred that other events imply. Names and rules are those of csrc/history/timeline.c.
+ *
+ * Where a server records no reserves, a reserve is only bounded: its deadline may be that of a touch. A reserved job may
+ * then have returned, and a ready one may have been reserved, without a trace.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -27,9 +30,11 @@ typedef struct {
     int64_t deadline;
     int64_t counters[COUNTERS];
     int64_t priority;
+    int64_t data_end;
     int state;
     bc_certainty sure;
     bool sound;
+    bool has_reserves; /* the server records reserves */
     bool truncated;
     bool full;
 } entry;
@@ -66,9 +71,11 @@ static entry entry_of(const bc_history_entries *of, int64_t row)
         .counters = {upper(of->reserves_timeouts[row]), lower(of->reserves_timeouts[row]),
                      upper(of->releases_buries[row]), lower(of->releases_buries[row]), upper(of->kicks_priority[row])},
         .priority = lower(of->kicks_priority[row]),
+        .data_end = of->data_end[row],
         .state = (int)(flags & BC_FLAGS_STATE),
         .sure = sure,
         .sound = (flags & BC_FLAGS_SOUND) != 0,
+        .has_reserves = (flags & BC_FLAGS_SOUND) != 0 && (flags & BC_FLAGS_RESERVES) != 0,
         .truncated = (flags & BC_FLAGS_TRUNCATED) != 0,
         .full = (flags & BC_FLAGS_FULL) != 0,
     };
@@ -215,25 +222,37 @@ static int64_t earliest(const timeline_builder *builder, const entry *of)
     return of->sure != BC_BOUNDED ? of->at : of->full || of->at < since ? since : of->at;
 }
 
+/* Adds the last missing reserve, which was at `at` or, by a deadline that a touch may have set, not later. */
+static void add_last_reserve(timeline_builder *builder, const entry *of, int64_t at)
+{
+    add_due(builder, at, at, true);
+    if (of->sound)
+        add_event(builder, BC_RESERVE, BC_EXACT, at, -1);
+    else
+        add_event(builder, BC_RESERVE, BC_BOUNDED, builder->histories->since, at);
+    builder->deadline = at + of->ttr * BS_SECOND;
+}
+
 /* Adds what happened before the entry's event. */
 static void add_events_before(timeline_builder *builder, const entry *of, int kind, int64_t missing[COUNTERS])
 {
     const int64_t latest = of->sure == BC_BOUNDED ? of->until : of->at;
     const bool stays = kind == NOTHING ? of->state == BS_RESERVED : kind != BC_RESERVE && kind != BC_KICK;
-    int64_t reserved_at = missing[RESERVES] > 0 ? last_reserve(builder, of) : -1;
+    const int64_t reserved_at = missing[RESERVES] > 0 ? last_reserve(builder, of) : -1;
     int ending = NOTHING;
     if (reserved_at >= 0) {
         const int64_t held = missing[RESERVES] + (builder->histories->state == BS_RESERVED);
         const int64_t ended = missing[TIMEOUTS] + missing[RELEASES] + missing[BURIES];
         if (!of->sound && !ends_reserve(kind) && ended >= held)
             ending = take_ending(missing);
+        const bool is_timeout = ending == BC_TIMEOUT && missing[RELEASES] == 0 && missing[BURIES] == 0;
         missing[RESERVES]--;
         add_all_inferred(builder, missing, reserved_at, false);
-        add_due(builder, reserved_at, reserved_at, true);
-        add_event(builder, BC_RESERVE, of->sound ? BC_EXACT : BC_DERIVED, reserved_at, -1);
-        builder->deadline = reserved_at + of->ttr * BS_SECOND;
+        add_last_reserve(builder, of, reserved_at);
         if (ending != NOTHING)
-            add_event(builder, ending, BC_BOUNDED, ending == BC_TIMEOUT ? builder->deadline : reserved_at, latest);
+            add_event(builder, ending, BC_BOUNDED, is_timeout ? builder->deadline : reserved_at, latest);
+        else if (!of->has_reserves)
+            bc_histories_set_states(builder->histories, BC_EITHER);
     }
     add_all_inferred(builder, missing, latest, stays);
 }
@@ -266,9 +285,11 @@ static void add_entry(timeline_builder *builder, const entry *of)
     const int64_t at = earliest(builder, of);
     if (kind != BC_KICK)
         add_due(builder, at, of->sure == BC_BOUNDED ? of->until : at, kind != BC_RESERVE);
+    if (builder->histories->state == BS_RESERVED && (kind == BC_BURY || kind == BC_RELEASE))
+        bc_histories_set_states(builder->histories, BC_ONLY_RESERVED);
     const bool has_priority = kind == BC_RELEASE || kind == BC_BURY;
     const bool is_derived = of->full && of->sure == BC_EXACT && kind == BC_RESERVE;
-    const bc_event event = {
+    bc_event event = {
         .kind = kind,
         .sure = is_derived ? BC_DERIVED : of->sure,
         .at = at,
@@ -276,7 +297,14 @@ static void add_entry(timeline_builder *builder, const entry *of)
         .priority = has_priority ? of->priority : -1,
         .delay = kind == BC_RELEASE ? of->delay : -1,
     };
+    if (kind == BC_RESERVE && !of->has_reserves) {
+        event.sure = BC_BOUNDED;
+        event.at = builder->histories->since;
+        event.until = at;
+    }
     bc_histories_add_event(builder->histories, event);
+    if (kind == BC_RESERVE && !of->has_reserves)
+        bc_histories_set_states(builder->histories, BC_EITHER);
     builder->deadline = of->state == BS_DELAYED || of->state == BS_RESERVED ? of->deadline : -1;
 }
 
@@ -306,9 +334,25 @@ static void begin(timeline_builder *builder, const entry *of, int64_t row, int64
         .delay = has_delay ? of->delay : -1,
     };
     bc_histories_add_event(builder->histories, put);
+    if (!is_put)
+        bc_histories_set_states(builder->histories, BC_ANY);
     builder->deadline = builder->histories->state == BS_DELAYED ? of->created_at + of->delay * BS_SECOND : -1;
     if (is_put && of->state == BS_DELAYED)
         builder->deadline = of->deadline;
+}
+
+/* Adds what the end of the data shows: that a delay has elapsed, and whether a reserve would have an entry. */
+static void finish(timeline_builder *builder, const entry *last)
+{
+    const bool has_passed = builder->deadline >= 0 && builder->deadline <= last->data_end;
+    if (builder->histories->state == BS_DELAYED && has_passed)
+        add_event(builder, BC_DUE, BC_DERIVED, builder->deadline, -1);
+    const int state = builder->histories->state;
+    /* A reserved job whose TTR has ended without an entry became ready at a restart. */
+    const bool may_differ = !last->has_reserves || (state == BS_RESERVED && has_passed);
+    if (may_differ && (state == BS_READY || state == BS_RESERVED))
+        bc_histories_set_states(builder->histories, BC_EITHER);
+    bc_histories_finish(builder->histories);
 }
 
 /* Returns the row behind the history that begins at a row. */
@@ -332,6 +376,8 @@ static void add_history(timeline_builder *builder, const bc_history_entries *ent
         add_entry(builder, &of);
         if (of.full)
             builder->histories->columns.full_row[bc_histories_current(builder->histories)] = row;
+        if (row == to - 1)
+            finish(builder, &of);
     }
 }
 

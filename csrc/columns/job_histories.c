@@ -16,12 +16,13 @@ bc_histories *bc_histories_new(void)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* Both groups of columns are consecutive in the structure. */
+/* Each group of columns is consecutive in the structure. */
 enum {
     HISTORY_COLUMNS =
         (offsetof(bc_history_columns, first_event) - offsetof(bc_history_columns, first_row)) / sizeof(int64_t *) + 1,
     EVENT_COLUMNS =
-        (offsetof(bc_history_columns, event_delay) - offsetof(bc_history_columns, event)) / sizeof(int64_t *) + 1
+        (offsetof(bc_history_columns, event_delay) - offsetof(bc_history_columns, event)) / sizeof(int64_t *) + 1,
+    SPAN_COLUMNS = 2
 };
 
 static bool grow(int64_t **columns, size_t count, int64_t *capacity)
@@ -37,6 +38,14 @@ static bool grow(int64_t **columns, size_t count, int64_t *capacity)
     return true;
 }
 
+/* Makes room for one more value in each of the columns. Returns false if memory is or was missing. */
+static bool make_room(bc_histories *histories, int64_t used, int64_t **columns, size_t count, int64_t *capacity)
+{
+    if (!histories->failed && used == *capacity)
+        histories->failed = !grow(columns, count, capacity);
+    return !histories->failed;
+}
+
 static void free_columns(int64_t **columns, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -49,12 +58,13 @@ void bc_histories_free(bc_histories *histories)
         return;
     free_columns(&histories->columns.first_row, HISTORY_COLUMNS);
     free_columns(&histories->columns.event, EVENT_COLUMNS);
+    free_columns(&histories->columns.span_at, SPAN_COLUMNS);
     free(histories);
 }
 
 void bc_histories_clear(bc_histories *histories)
 {
-    histories->columns.count = histories->columns.event_count = 0;
+    histories->columns.count = histories->columns.event_count = histories->columns.span_count = 0;
     histories->failed = false;
 }
 
@@ -69,16 +79,16 @@ void bc_histories_begin(bc_histories *histories, int64_t row)
 {
     bc_history_columns *out = &histories->columns;
     int64_t **columns = &out->first_row;
-    if (out->count == histories->capacity && !grow(columns, HISTORY_COLUMNS, &histories->capacity)) {
-        histories->failed = true;
+    if (!make_room(histories, out->count, columns, HISTORY_COLUMNS, &histories->capacity))
         return;
-    }
     const int64_t history = out->count++;
     for (size_t i = 0; i < HISTORY_COLUMNS; i++)
         columns[i][history] = 0;
     out->first_row[history] = out->last_row[history] = row;
-    out->full_row[history] = out->end_at[history] = out->first_reserve_at[history] = out->end[history] = -1;
+    out->full_row[history] = out->end_at[history] = out->end_until[history] = out->end[history] = -1;
+    out->first_reserve_at[history] = out->first_reserve_until[history] = -1;
     out->first_event[history] = out->event_count;
+    out->first_span[history] = out->span_count;
     histories->since = -1;
     histories->state = BS_READY;
 }
@@ -93,20 +103,12 @@ static void count_event(bc_histories *histories, const bc_event *event, int64_t 
 {
     bc_history_columns *out = &histories->columns;
     const int64_t history = bc_histories_current(histories);
-    if (histories->since >= 0 && at > histories->since && histories->state != BS_INVALID)
-        out->in_state[histories->state - 1][history] += microseconds(at) - microseconds(histories->since);
     if ((int64_t)event->sure > out->certainty[history])
         out->certainty[history] = (int64_t)event->sure;
-    if (event->kind == BC_RESERVE && out->first_reserve_at[history] < 0) {
-        out->first_reserve_at[history] = microseconds(at);
-        out->first_reserve_sure[history] = (int64_t)event->sure;
-    }
     if (event->kind == BC_TOUCH)
         out->touches[history]++;
-    if (event->kind == BC_DELETE || event->kind == BC_TRUNCATE) {
+    if (event->kind == BC_DELETE || event->kind == BC_TRUNCATE)
         out->end[history] = event->kind;
-        out->end_at[history] = microseconds(at);
-    }
     out->last_at[history] = microseconds(at);
 }
 
@@ -120,13 +122,8 @@ static const int states_after[BC_EVENTS] = {
 void bc_histories_add_event(bc_histories *histories, bc_event event)
 {
     bc_history_columns *out = &histories->columns;
-    if (histories->failed)
+    if (!make_room(histories, out->event_count, &out->event, EVENT_COLUMNS, &histories->event_capacity))
         return;
-    const bool is_full = out->event_count == histories->event_capacity;
-    if (is_full && !grow(&out->event, EVENT_COLUMNS, &histories->event_capacity)) {
-        histories->failed = true;
-        return;
-    }
     const bool is_early = event.sure == BC_BOUNDED && event.at < histories->since;
     const int64_t at = is_early ? histories->since : event.at;
     const int64_t until = event.until >= 0 && event.until < at ? at : event.until;
@@ -142,4 +139,21 @@ void bc_histories_add_event(bc_histories *histories, bc_event event)
         histories->since = at;
     const int state = states_after[event.kind];
     histories->state = state == BS_READY && event.delay > 0 ? BS_DELAYED : state;
+    bc_histories_set_states(histories, 1 << histories->state);
+}
+
+void bc_histories_set_states(bc_histories *histories, int states)
+{
+    bc_history_columns *out = &histories->columns;
+    if (!histories->failed && out->event_count > out->first_event[bc_histories_current(histories)])
+        out->event_states[out->event_count - 1] = states;
+}
+
+void bc_histories_add_span(bc_histories *histories, int64_t at, int state)
+{
+    bc_history_columns *out = &histories->columns;
+    if (!make_room(histories, out->span_count, &out->span_at, SPAN_COLUMNS, &histories->span_capacity))
+        return;
+    out->span_at[out->span_count] = at;
+    out->span_state[out->span_count++] = state;
 }

@@ -1,4 +1,5 @@
-/* Collects job histories as columns: events are added one by one, and their totals are computed. */
+/* Collects job histories as columns: events are added one by one, and what they show about the job's states over time
+ * is computed at the end (state_spans.c). */
 #ifndef BC_JOB_HISTORIES_H
 #define BC_JOB_HISTORIES_H
 
@@ -6,8 +7,16 @@
 #include <stdint.h>
 
 #include "columns/columns.h"
+#include "jobs/job.h"
 
 typedef enum { BC_EXACT, BC_DERIVED, BC_BOUNDED } bc_certainty;
+
+/* Sets of states: 1 << state. */
+enum {
+    BC_ONLY_RESERVED = 1 << BS_RESERVED,
+    BC_EITHER = 1 << BS_READY | 1 << BS_RESERVED,
+    BC_ANY = 1 << BS_READY | 1 << BS_RESERVED | 1 << BS_BURIED | 1 << BS_DELAYED
+};
 
 /* Times are nanoseconds, -1: unknown. */
 typedef struct {
@@ -23,8 +32,9 @@ struct bc_histories {
     bc_history_columns columns;
     int64_t capacity;
     int64_t event_capacity;
+    int64_t span_capacity;
     int64_t since; /* of the current history's last event */
-    int state;     /* after it, as in entries; BS_INVALID: it ended, or the state is unknown */
+    int state;     /* the likely one after it, as in entries */
     bool failed;   /* no memory */
 };
 
@@ -34,6 +44,16 @@ void bc_histories_clear(bc_histories *histories);
 void bc_histories_begin(bc_histories *histories, int64_t row);
 
 void bc_histories_add_event(bc_histories *histories, bc_event event);
+
+/* Sets the states that the job may have had between the last event and the next one. */
+void bc_histories_set_states(bc_histories *histories, int states);
+
+/* Adds a span. */
+void bc_histories_add_span(bc_histories *histories, int64_t at, int state);
+
+/* Completes the current history: tightens the bounds of its events by those of later ones, and computes spans, the time
+ * in each state, and the bounds of the first reserve and of the end. */
+void bc_histories_finish(bc_histories *histories);
 
 /* Returns the current history. */
 static inline int64_t bc_histories_current(const bc_histories *histories)

@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "jobs/job.h"
 #include "columns/job_histories.h"
 
 static const char *const names[BC_EVENTS] = {
@@ -81,7 +80,7 @@ static bool add_text(bc_histories *histories, text rest, bool truncated)
         if (takes(&rest, "...")) {
             if (!take_number(&rest, &left_out))
                 return false;
-            histories->state = BS_INVALID; /* unknown until the next event */
+            bc_histories_set_states(histories, BC_ANY);
             continue;
         }
         if (!take_event(&rest, &event) || first != (event.kind == BC_PUT))
@@ -105,9 +104,12 @@ int bc_histories_of_timelines(bc_histories *histories, const char *data, const i
         if (histories->failed)
             return -ENOMEM;
         const bool complete = add_text(histories, whole, is_truncated);
+        histories->columns.complete[bc_histories_current(histories)] = complete;
+        if (!complete)
+            bc_histories_set_states(histories, BC_ANY);
+        bc_histories_finish(histories);
         if (histories->failed)
             return -ENOMEM;
-        histories->columns.complete[bc_histories_current(histories)] = complete;
     }
     return 0;
 }

@@ -124,7 +124,7 @@ static size_t take_body(bs_server *server, bs_session *session, const char *byte
 {
     bs_job *job = session->incoming;
     size_t taken = length < session->remaining ? length : (size_t)session->remaining;
-    memcpy(job->body + (job->body_size - session->remaining), bytes, taken);
+    memcpy(bs_job_body(job) + (job->body_size - session->remaining), bytes, taken);
     session->remaining -= taken;
     if (session->remaining == 0)
         bs_execute_body(server, session, now);
@@ -149,8 +149,7 @@ static size_t take_skipped(bs_server *server, bs_session *session, const char *b
     return taken;
 }
 
-/* Returns this time, or 1 ns after the last command. */
-static bs_now distinct_time(bs_server *server, bs_now now)
+bs_now bs_distinct_time(bs_server *server, bs_now now)
 {
     int64_t ahead = now.mono > server->latest ? 0 : server->latest + 1 - now.mono;
     server->latest = now.mono + ahead;
@@ -178,7 +177,7 @@ static size_t execute_input(bs_server *server, bs_session *session, const char *
             bs_session_list_add(&server->more_input, session);
             break;
         }
-        bs_now at = real ? distinct_time(server, now) : now;
+        bs_now at = real ? bs_distinct_time(server, now) : now;
         size_t taken = take[session->input](server, session, bytes + done, length - done, at);
         if (taken == 0)
             break;

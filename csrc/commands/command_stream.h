@@ -10,6 +10,9 @@
 
 bool bs_stream_blocked(const bs_server *server, const bs_session *session);
 
+/* Returns this time, or 1 ns after the last command. */
+bs_now bs_distinct_time(bs_server *server, bs_now now);
+
 /* Executes these bytes; buffers what is incomplete or must wait. */
 void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "commands/long_commands.h"
 #include "commands/reserve.h"
 #include "queue/job_state.h"
 #include "queue/queue.h"
@@ -113,7 +114,7 @@ static const char *refuse_put(bs_server *server, bs_refused reason)
 /* Inserts the job, or returns the reply that refuses it. */
 static const char *accept_job(bs_server *server, bs_session *session, bs_job *job, bs_now now)
 {
-    if (memcmp(job->body + job->body_size - 2, "\r\n", 2) != 0)
+    if (memcmp(bs_job_body(job) + job->body_size - 2, "\r\n", 2) != 0)
         return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
     if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
         return refuse_put(server, BS_REFUSED_DRAINING);
@@ -150,15 +151,26 @@ static void do_reserve(bs_server *server, bs_session *session, const bs_command 
 {
     const bool timed = command->verb == BS_VERB_RESERVE_WITH_TIMEOUT;
     const int64_t until = timed ? now.mono + (int64_t)command->number * BS_SECOND : INT64_MAX;
-    if (bs_reserve_concerns_others(server, session))
+    if (bs_reserve_concerns_others(server, session, now))
         bs_reserve_begin(server, session, until);
     else
         bs_execute_reserve(server, session, until, now);
 }
 
+/* Replies INTERNAL_ERROR if the job's body cannot be read. */
+static bool load_body(bs_server *server, bs_session *session, bs_job *job)
+{
+    if (bs_job_has_body(job) || bs_body_load(server->queue.binlog, job) == 0)
+        return true;
+    bs_reply(server, session, INTERNAL_ERROR, written_hold(server));
+    return false;
+}
+
 static void do_reserve_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     bs_job *job = find(server, command);
+    if (job && job->state != BS_RESERVED && !load_body(server, session, job))
+        return;
     if (!job || bs_queue_reserve_job(&server->queue, session, job, now) != 0) {
         bs_reply(server, session, NOT_FOUND, written_hold(server));
         return;
@@ -217,10 +229,12 @@ static void do_peek(bs_server *server, bs_session *session, const bs_command *co
 {
     const bs_tube *tube = session->use;
     (void)now;
-    const bs_job *job = command->verb == BS_VERB_PEEK           ? find(server, command)
-                        : command->verb == BS_VERB_PEEK_READY   ? bs_ready_first(&tube->ready)
-                        : command->verb == BS_VERB_PEEK_DELAYED ? bs_heap_first(&tube->delayed)
-                                                                : bs_heap_first(&tube->buried);
+    bs_job *job = command->verb == BS_VERB_PEEK           ? find(server, command)
+                  : command->verb == BS_VERB_PEEK_READY   ? bs_ready_first(&tube->ready)
+                  : command->verb == BS_VERB_PEEK_DELAYED ? bs_heap_first(&tube->delayed)
+                                                          : bs_heap_first(&tube->buried);
+    if (job && !load_body(server, session, job))
+        return;
     if (job)
         bs_reply_job(server, session, "FOUND", job);
     else
@@ -344,6 +358,19 @@ static void do_stats_tube(bs_server *server, bs_session *session, const bs_comma
         bs_reply(server, session, NOT_FOUND, written_hold(server));
 }
 
+static void do_features(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)command, (void)now;
+    bs_reply_features(server, session);
+}
+
+static void do_long(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)now;
+    if (!bs_long_command_begin(server, session, command))
+        bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
+}
+
 static void do_quit(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)command, (void)now;
@@ -377,6 +404,9 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
     [BS_VERB_LIST_TUBES] = do_list,
     [BS_VERB_QUIT] = do_quit,
     [BS_VERB_PAUSE_TUBE] = do_pause_tube,
+    [BS_VERB_FEATURES] = do_features,
+    [BS_VERB_LIST_JOBS] = do_long,
+    [BS_VERB_TRUNCATE] = do_long,
 };
 
 void bs_count_bad_line(bs_server *server, const char *line, size_t length)

@@ -9,8 +9,6 @@
 
 enum { REPORT_BYTES = 1024 };
 
-static const char *const states[] = {"invalid", "ready", "reserved", "buried", "delayed"};
-
 static void reply_report(bs_server *server, bs_session *session, const char *text, int length)
 {
     if (length < 0 || length >= REPORT_BYTES) {
@@ -30,7 +28,7 @@ void bs_reply_stats_job(bs_server *server, bs_session *session, const bs_job *jo
         "---\nid: %" PRIu64 "\ntube: \"%s\"\nstate: %s\npri: %" PRIu32 "\nage: %" PRId64 "\ndelay: %" PRIu32
         "\nttr: %" PRIu32 "\ntime-left: %" PRId64 "\nfile: %" PRIu32 "\nreserves: %" PRIu32 "\ntimeouts: %" PRIu32
         "\nreleases: %" PRIu32 "\nburies: %" PRIu32 "\nkicks: %" PRIu32 "\n",
-        job->id, job->tube->name, states[job->state], job->pri, age / BS_SECOND, job->delay, job->ttr, left / BS_SECOND,
+        job->id, job->tube->name, bs_state_names[job->state], job->pri, age / BS_SECOND, job->delay, job->ttr, left / BS_SECOND,
         job->file, job->reserves, job->timeouts, job->releases, job->buries, job->kicks);
     reply_report(server, session, text, length);
 }
@@ -86,4 +84,11 @@ void bs_reply_list_watched(bs_server *server, bs_session *session)
     for (uint32_t i = 0; i < session->watch_count && !error; i++)
         error = add_name(&text, session->watches[i].tube);
     reply_list(server, session, &text, error);
+}
+
+/* The names of the extensions, for clients that use them only where they exist. */
+void bs_reply_features(bs_server *server, bs_session *session)
+{
+    static const char names[] = "---\n- list-jobs\n- truncate\n";
+    bs_reply_data(server, session, names, sizeof names - 1, BS_HOLD_NONE);
 }

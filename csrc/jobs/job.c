@@ -9,23 +9,49 @@ enum { SMALLEST = 64, GROUP = 8, FAR = 255 };
 
 const bs_heap_kind bs_job_kind = {offsetof(bs_job, place), offsetof(bs_job, id)};
 
-bs_job *bs_job_new(uint64_t id, uint32_t body_size)
+static size_t record_size(uint32_t body_size, bool separate)
 {
-    bs_job *job = malloc(offsetof(bs_job, body) + body_size > sizeof *job ? offsetof(bs_job, body) + body_size
-                                                                          : sizeof *job);
+    if (separate)
+        return sizeof(bs_job) + sizeof(bs_body_place);
+    const size_t size = offsetof(bs_job, inline_body) + body_size;
+    return size > sizeof(bs_job) ? size : sizeof(bs_job);
+}
+
+bs_job *bs_job_new(uint64_t id, uint32_t body_size, bool separate)
+{
+    bs_job *job = malloc(record_size(body_size, separate));
     if (!job)
         return NULL;
-    memset(job, 0, offsetof(bs_job, body));
+    memset(job, 0, separate ? record_size(body_size, true) : offsetof(bs_job, inline_body));
     job->id = id;
     job->body_size = body_size;
     job->place = BS_NO_PLACE;
+    job->separate = separate;
     return job;
+}
+
+void bs_job_free(bs_job *job)
+{
+    if (job && job->separate)
+        free(bs_job_body_place(job)->loaded);
+    free(job);
+}
+
+/* With malloc's header and unit, and the entries that point to the job. */
+static uint64_t memory_of(size_t size)
+{
+    enum { HEADER = 8, UNIT = 16, ENTRIES = 22 };
+    return ((uint64_t)size + HEADER + UNIT - 1) / UNIT * UNIT + ENTRIES;
 }
 
 uint64_t bs_job_bytes(uint32_t body_size)
 {
-    enum { HEADER = 8, UNIT = 16, ENTRIES = 22 }; /* malloc's header and unit; the entries that point to the job */
-    return (offsetof(bs_job, body) + (uint64_t)body_size + HEADER + UNIT - 1) / UNIT * UNIT + ENTRIES;
+    return memory_of(offsetof(bs_job, inline_body) + body_size);
+}
+
+uint64_t bs_job_record_bytes(const bs_job *job)
+{
+    return job->separate ? memory_of(record_size(0, true)) : bs_job_bytes(job->body_size);
 }
 
 int bs_job_compare_ids(const void *a, const void *b)
@@ -107,6 +133,16 @@ void bs_job_table_prefetch(const bs_job_table *table, uint64_t id)
     size_t slot = home(table, id);
     __builtin_prefetch(&table->slots[slot]);
     __builtin_prefetch(&table->strays[slot]);
+}
+
+void bs_job_table_prefetch_job(const bs_job_table *table, uint64_t id)
+{
+    if (table->capacity == 0)
+        return;
+    size_t slot = home(table, id);
+    for (size_t stray = 0; table->slots[slot] && table->strays[slot] != as_stray(stray); stray++)
+        slot = after(table, slot);
+    bs_job_prefetch(table->slots[slot]);
 }
 
 static void place(bs_job_table *table, bs_job *job)

@@ -15,8 +15,9 @@ enum { BS_INVALID = 0, BS_READY = 1, BS_RESERVED = 2, BS_BURIED = 3, BS_DELAYED 
 
 enum { BS_JOB_GEN_BITS = 10, BS_JOB_GEN_MASK = (1 << BS_JOB_GEN_BITS) - 1 };
 
-/* One allocation with its body. The fields are ordered without padding, because a server may hold millions of jobs. */
-typedef struct {
+/* One allocation with its body, or, if that is `separate`, with a bs_body_place. The fields are ordered without padding,
+ * because a server may hold millions of jobs. */
+typedef struct bs_job {
     uint64_t id;
     int64_t created_at;           /* wall */
     int64_t at;                   /* Delayed, Reserved: deadline, mono; Ready, Buried: since when, wall */
@@ -31,23 +32,75 @@ typedef struct {
     uint32_t buries;
     uint32_t kicks;
     uint32_t place;               /* in its heap or run */
-    uint32_t session;             /* Reserved: slot of the holder */
-    uint32_t file;                /* number of the binlog file with its full entry, or 0 */
+    union {
+        uint32_t session;         /* Reserved: slot of the holder */
+        uint32_t mark;            /* else: bs_ready.mark of its tube at that time */
+    };
+    uint32_t file : 31;           /* number of the binlog file with its full entry, or 0 */
+    uint32_t separate : 1;        /* the body has an allocation of its own, and can be dropped from memory */
     uint16_t state : 3;
     uint16_t in_run : 1;          /* in the run of ready_jobs.h, not in the heap */
     uint16_t has_short : 1;       /* the last short entry supersedes parts of the full one */
     uint16_t reserve_written : 1; /* Reserved: the reserve has an entry, or needs none */
     uint16_t gen : 10;            /* binlog generation of its last entry, modulo 1 << BS_JOB_GEN_BITS */
-    char body[];
+    char inline_body[];           /* unless it is `separate` */
 } bs_job;
+
+/* A body in memory: an allocation of its own. */
+typedef struct bs_body {
+    struct bs_body *previous; /* in the list of body_memory.h */
+    struct bs_body *next;
+    bs_job *job;              /* NULL: not in the list */
+    char bytes[];
+} bs_body;
+
+/* Where a separate body is. */
+typedef struct {
+    bs_body *loaded; /* NULL: dropped, only in the binlog */
+    uint32_t offset; /* of the full entry in its file, or BS_NO_OFFSET */
+    uint32_t sum;    /* of the full entry: bs_entry_sum_full */
+} bs_body_place;
+
+#define BS_NO_OFFSET UINT32_MAX
+
+/* Of a job with a separate body. */
+static inline bs_body_place *bs_job_body_place(const bs_job *job)
+{
+    return (bs_body_place *)(job + 1);
+}
+
+static inline bool bs_job_has_body(const bs_job *job)
+{
+    return !job->separate || bs_job_body_place(job)->loaded;
+}
+
+/* Returns the body, which must be in memory. */
+static inline char *bs_job_body(const bs_job *job)
+{
+    return job->separate ? bs_job_body_place(job)->loaded->bytes : (char *)job->inline_body;
+}
 
 extern const bs_heap_kind bs_job_kind;
 
 /* Returns the memory of a job with such a body: the allocation, 8 bytes in its tube, about 14 in the table of ids. */
 uint64_t bs_job_bytes(uint32_t body_size);
 
-/* Allocates a job with space for its body, zeroed; NULL without memory. Free it with free(). */
-bs_job *bs_job_new(uint64_t id, uint32_t body_size);
+/* The same for this job, without a separate body. */
+uint64_t bs_job_record_bytes(const bs_job *job);
+
+/* Allocates a job, zeroed, with space for its body, or with a separate body that is not loaded. NULL without memory. */
+bs_job *bs_job_new(uint64_t id, uint32_t body_size, bool separate);
+
+/* Frees a job and its body, which is in no list. */
+void bs_job_free(bs_job *job);
+
+/* Prefetches a job that was not touched since its put, and the start of its body. NULL is allowed. */
+static inline void bs_job_prefetch(const bs_job *job)
+{
+    enum { LINE = 64, LINES = 3 };
+    for (int i = 0; i < LINES; i++)
+        __builtin_prefetch((const char *)job + i * LINE);
+}
 
 /* For qsort over bs_job *: by id; by the time of burying. */
 int bs_job_compare_ids(const void *a, const void *b);
@@ -70,6 +123,9 @@ bs_job *bs_job_table_seek(bs_job_table *table, uint64_t id);
 
 /* Prefetches the memory that a search for this id will read. */
 void bs_job_table_prefetch(const bs_job_table *table, uint64_t id);
+
+/* Also the job itself, most likely: ids are not compared. */
+void bs_job_table_prefetch_job(const bs_job_table *table, uint64_t id);
 
 /* 0 or -ENOMEM. The id must not be in the table. */
 int bs_job_table_add(bs_job_table *table, bs_job *job);

@@ -7,17 +7,6 @@
 
 enum { SMALLEST = 8, KEEP = 1024 };
 
-/* Priority, then the lower 32 bits of the id relative to heap_base. Ids outside of that range are clamped; the heap
- * compares the ids themselves when keys are equal. */
-static int64_t heap_key(const bs_ready *ready, const bs_job *job)
-{
-    uint64_t low = job->id < ready->heap_base ? 0 : job->id - ready->heap_base;
-    if (low > UINT32_MAX)
-        low = UINT32_MAX;
-    /* Flips the sign bit, so that all priorities sort as signed numbers. */
-    return (int64_t)(((uint64_t)job->pri << 32 | low) ^ UINT64_C(1) << 63);
-}
-
 static bs_job **slot(const bs_ready *ready, uint32_t position)
 {
     return &ready->ring[position & (ready->capacity - 1)];
@@ -25,11 +14,10 @@ static bs_job **slot(const bs_ready *ready, uint32_t position)
 
 bs_job *bs_ready_first(const bs_ready *ready)
 {
-    bs_job *heaped = bs_heap_first(&ready->heap);
     if (ready->length == 0)
-        return heaped;
+        return ready->heaped;
     bs_job *running = *slot(ready, ready->head);
-    return heaped && bs_job_before(heaped, running) ? heaped : running;
+    return ready->heaped && bs_job_before(ready->heaped, running) ? ready->heaped : running;
 }
 
 static void grow(bs_ready *ready)
@@ -48,10 +36,12 @@ void bs_ready_add(bs_ready *ready, bs_job *job)
 {
     bool follows = ready->length == 0 || bs_job_before(*slot(ready, ready->head + ready->length - 1), job);
     job->in_run = follows;
+    job->mark = ready->mark;
     if (!follows) {
-        if (ready->heap.count == 0)
-            ready->heap_base = job->id > UINT32_MAX / 2 ? job->id - UINT32_MAX / 2 : 0;
-        bs_heap_push(&ready->heap, &bs_job_kind, heap_key(ready, job), job);
+        job->place = BS_NO_PLACE;
+        bs_priority_push(&ready->heap, (bs_priority_entry){job->id, job->pri});
+        if (!ready->heaped || bs_job_before(job, ready->heaped))
+            ready->heaped = job;
         return;
     }
     if (ready->length == ready->capacity)
@@ -93,20 +83,64 @@ static void trim(bs_ready *ready)
     }
 }
 
-/* Prefetches the next job to leave, which was not touched since its put. */
-static void expect(const bs_job *job)
+/* Returns the job of an entry, NULL if the entry is stale. `leaving` is about to leave. */
+static bs_job *job_of(const bs_ready *ready, const bs_job_table *jobs, const bs_priority_entry *entry,
+                      const bs_job *leaving)
 {
-    enum { LINE = 64, LINES = 3 };
-    if (job)
-        for (int i = 0; i < LINES; i++)
-            __builtin_prefetch((const char *)job + i * LINE);
+    bs_job *job = bs_job_table_find(jobs, entry->id);
+    const bool stale = !job || job == leaving || job->state != BS_READY || job->in_run || job->pri != entry->pri ||
+                       job->mark != ready->mark;
+    return stale ? NULL : job;
 }
 
-void bs_ready_remove(bs_ready *ready, bs_job *job)
+/* Drops the stale entries. They are half of the heap then, so each of them pays for one step. */
+static void drop_stale(bs_ready *ready, const bs_job_table *jobs, const bs_job *leaving)
+{
+    uint32_t kept = 0;
+    ready->rebuilds = ready->rebuilds + 1 < BS_NO_PLACE ? ready->rebuilds + 1 : 0;
+    for (uint32_t i = 0; i < ready->heap.count; i++) {
+        bs_job *job = job_of(ready, jobs, &ready->heap.entries[i], leaving);
+        if (!job || job->place == ready->rebuilds)
+            continue; /* only one entry of a job that left and returned is kept */
+        job->place = ready->rebuilds;
+        ready->heap.entries[kept++] = ready->heap.entries[i];
+    }
+    bs_priority_rebuild(&ready->heap, kept);
+    ready->stale = 0;
+}
+
+/* Prefetches the jobs that can follow the first one, or with `table` what a search for them reads. */
+static void expect_next(const bs_ready *ready, const bs_job_table *jobs, bool table)
+{
+    enum { CHILDREN = 4 };
+    for (uint32_t i = 1; i <= CHILDREN && i < ready->heap.count; i++)
+        (table ? bs_job_table_prefetch : bs_job_table_prefetch_job)(jobs, ready->heap.entries[i].id);
+}
+
+static void remove_from_heap(bs_ready *ready, const bs_job_table *jobs, bs_job *job)
+{
+    job->place = BS_NO_PLACE;
+    if (job != ready->heaped) {
+        ready->stale++;
+        if (ready->stale > KEEP && ready->stale > ready->heap.count / 2)
+            drop_stale(ready, jobs, job);
+        return;
+    }
+    expect_next(ready, jobs, false);
+    bs_priority_pop(&ready->heap);
+    ready->heaped = NULL;
+    while (ready->heap.count > 0 && !(ready->heaped = job_of(ready, jobs, &ready->heap.entries[0], job))) {
+        bs_priority_pop(&ready->heap);
+        ready->stale--;
+    }
+    bs_job_prefetch(ready->heaped);
+    expect_next(ready, jobs, true);
+}
+
+void bs_ready_remove(bs_ready *ready, const bs_job_table *jobs, bs_job *job)
 {
     if (!job->in_run) {
-        bs_heap_remove(&ready->heap, &bs_job_kind, job->place);
-        expect(bs_heap_first(&ready->heap));
+        remove_from_heap(ready, jobs, job);
         return;
     }
     assert(*slot(ready, job->place) == job);
@@ -116,7 +150,7 @@ void bs_ready_remove(bs_ready *ready, bs_job *job)
     ready->holes++;
     trim(ready);
     if (ready->length > 1)
-        expect(*slot(ready, ready->head + 1));
+        bs_job_prefetch(*slot(ready, ready->head + 1));
     if (ready->holes > KEEP && ready->holes > ready->length / 2)
         close_holes(ready);
 }
@@ -124,6 +158,6 @@ void bs_ready_remove(bs_ready *ready, bs_job *job)
 void bs_ready_free(bs_ready *ready)
 {
     free(ready->ring);
-    bs_heap_free(&ready->heap);
+    bs_priority_free(&ready->heap);
     *ready = (bs_ready){0};
 }

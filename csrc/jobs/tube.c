@@ -89,8 +89,22 @@ bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t
     return tube;
 }
 
-static void free_tube(bs_tube *tube)
+bs_job *bs_tube_any_job(const bs_tube *tube, unsigned states)
 {
+    bs_job *job = NULL;
+    if (states >> BS_READY & 1)
+        job = bs_ready_first(&tube->ready);
+    if (!job && states >> BS_DELAYED & 1)
+        job = bs_heap_first(&tube->delayed);
+    if (!job && states >> BS_BURIED & 1)
+        job = bs_heap_first(&tube->buried);
+    return job;
+}
+
+void bs_tube_free(bs_tube *tube)
+{
+    if (tube->truncated)
+        bs_tube_free(tube->truncated);
     bs_ready_free(&tube->ready);
     bs_heap_free(&tube->delayed);
     bs_heap_free(&tube->buried);
@@ -111,14 +125,14 @@ void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube)
     tubes->slots[tube->slot] = NULL;
     tubes->free_slots[tubes->free_count++] = tube->slot;
     tubes->count--;
-    free_tube(tube);
+    bs_tube_free(tube);
 }
 
 void bs_tubes_free(bs_tubes *tubes)
 {
     for (bs_tube *tube = tubes->first, *next; tube; tube = next) {
         next = tube->next;
-        free_tube(tube);
+        bs_tube_free(tube);
     }
     free(tubes->buckets);
     free(tubes->slots);

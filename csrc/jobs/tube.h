@@ -32,6 +32,7 @@ struct bs_tube {
     bs_ready ready;
     bs_heap delayed;         /* by deadline */
     bs_heap buried;          /* by the order of burying */
+    struct bs_tube *truncated; /* has the jobs that a truncate deletes, or NULL: queue.h */
     bs_watch *first_waiter;
     bs_watch *last_waiter;
     uint64_t jobs;           /* including those whose bodies are arriving */
@@ -91,6 +92,12 @@ bs_tube *bs_tubes_find(const bs_tubes *tubes, const char *name, size_t length);
 
 /* Finds or creates a tube; a new one gets the next number. NULL without memory. */
 bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t *last_number);
+
+/* Returns a job in one of these states (bits 1 << BS_READY, BS_DELAYED, BS_BURIED), or NULL. */
+bs_job *bs_tube_any_job(const bs_tube *tube, unsigned states);
+
+/* Frees a tube that is in no set. */
+void bs_tube_free(bs_tube *tube);
 
 /* Removes and frees an unused tube. */
 void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube);

@@ -14,8 +14,9 @@
 #include "workers/multi_shard_reserve.h"
 
 enum {
-    BS_FRAME_BYTES_MAX = 48 * 1024, /* bytes of a session in one frame */
+    BS_FRAME_BYTES_MAX = 12 * 1024, /* bytes of a session in one frame */
     BS_FRAME_MAX = 1 << 30,         /* bytes of content */
+    BS_RING_MESSAGE_MAX = 16 * 1024, /* bytes; several frames share a message that is not longer */
     BS_MESSAGE_BYTES = 64 * 1024    /* one message between two workers: whole frames, or a part of a large one */
 };
 

@@ -63,8 +63,8 @@ static void add(bs_outbox *outbox, uint32_t kind, uint64_t session, const char *
     while (length > 0) {
         const size_t taken = length < BS_FRAME_BYTES_MAX ? length : BS_FRAME_BYTES_MAX;
         const bool same = last->length > 0 && last->kind == kind && last->number == session;
-        if (!same || last->length + taken > BS_FRAME_BYTES_MAX || growing(outbox) + taken > BS_MESSAGE_BYTES) {
-            if (growing(outbox) + sizeof *last + taken > BS_MESSAGE_BYTES)
+        if (!same || last->length + taken > BS_FRAME_BYTES_MAX || growing(outbox) + taken > BS_RING_MESSAGE_MAX) {
+            if (growing(outbox) + sizeof *last + taken > BS_RING_MESSAGE_MAX)
                 complete(outbox);
             *last = (bs_frame_header){0, kind, session};
             append(outbox, last, sizeof *last);
@@ -94,7 +94,7 @@ int bs_outbox_add_frame(bs_outbox *outbox, uint32_t kind, uint64_t number, const
     const bs_frame_header header = {(uint32_t)length, kind, number};
     const size_t size = sizeof header + length;
     int error = length > BS_FRAME_MAX || (fd >= 0 && size > BS_MESSAGE_BYTES) ? -EMSGSIZE : 0;
-    if (fd >= 0 || growing(outbox) + size > BS_MESSAGE_BYTES)
+    if (fd >= 0 || growing(outbox) + size > BS_RING_MESSAGE_MAX)
         complete(outbox);
     if (!error && !bs_bytes_reserve(&outbox->bytes, size))
         error = -ENOMEM;
@@ -108,7 +108,7 @@ int bs_outbox_add_frame(bs_outbox *outbox, uint32_t kind, uint64_t number, const
     outbox->last.length = 0;
     if (fd >= 0)
         push(outbox, size, fd);
-    else if (size > BS_MESSAGE_BYTES)
+    else if (size > BS_RING_MESSAGE_MAX)
         complete(outbox); /* the next frame starts a new message */
     return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -109,22 +110,127 @@ static bool passes(int error)
     return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM || error == ETOOMANYREFS;
 }
 
-bool bs_peer_send(bs_peer *peer, bs_outbox *outbox)
+static bs_send_result send_by_socket(bs_peer *peer, const char *bytes, size_t length, int fd)
+{
+    while (!peer->gone && send_message(peer->fd, bytes, length, fd) < 0) {
+        if (passes(errno))
+            return BS_SOCKET_FULL;
+        peer->gone = errno != EINTR;
+    }
+    return BS_SENT;
+}
+
+static bs_send_result send_first(bs_peer *peer, const char *bytes, size_t length, int fd)
+{
+    if (!peer->writes_ring && peer->to && peer->doorbell >= 0 && peer->from) {
+        const bs_frame_header header = {.kind = BS_FRAME_TO_RING};
+        if (send_by_socket(peer, (const char *)&header, sizeof header, -1) != BS_SENT)
+            return BS_SOCKET_FULL;
+        peer->writes_ring = true;
+    }
+    if (peer->writes_ring && !peer->announced) {
+        const bool fits = fd < 0 && length <= BS_RING_MESSAGE_MAX;
+        if (!bs_message_ring_put(peer->to, &peer->inbox->tickets, bytes, fits ? length : 0))
+            return BS_RING_FULL;
+        if (fits)
+            return BS_SENT;
+        peer->announced = true;
+    }
+    const bs_send_result result = send_by_socket(peer, bytes, length, fd);
+    peer->announced = peer->announced && result != BS_SENT;
+    return result;
+}
+
+static void wake(bs_peer *peer)
+{
+    const uint64_t one = 1;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* what it should see was stored before */
+    uint32_t incarnation = peer->incarnation;
+    if (__atomic_load_n(&peer->inbox->asleep, __ATOMIC_RELAXED) != incarnation ||
+        !__atomic_compare_exchange_n(&peer->inbox->asleep, &incarnation, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return;
+    ssize_t length = write(peer->doorbell, &one, sizeof one); /* fails only if it is readable already */
+    (void)length;
+}
+
+bs_send_result bs_peer_send(bs_peer *peer, bs_outbox *outbox)
 {
     const char *bytes;
     int fd;
+    bs_send_result result = BS_SENT;
     for (size_t length; !peer->gone && (length = bs_outbox_first(outbox, &bytes, &fd)) > 0;) {
-        if (send_message(peer->fd, bytes, length, fd) >= 0)
-            bs_outbox_sent(outbox);
-        else if (passes(errno))
-            return true;
-        else if (errno != EINTR)
-            peer->gone = true;
+        result = send_first(peer, bytes, length, fd);
+        if (result != BS_SENT)
+            break;
+        bs_outbox_sent(outbox);
     }
-    return false;
+    if (peer->writes_ring)
+        wake(peer);
+    return peer->gone ? BS_SENT : result;
 }
 
-ssize_t bs_peer_receive(bs_peer *peer, char *buffer, int *fd)
+/* --- rings ------------------------------------------------------------------------------------------------ */
+
+void bs_peer_offer_ring(bs_peer *peer, bs_outbox *outbox, int wake_fd, uint32_t incarnation)
+{
+    const int doorbell = fcntl(wake_fd, F_DUPFD_CLOEXEC, 0);
+    int ring;
+    peer->from = doorbell < 0 ? NULL : bs_message_ring_new(&ring);
+    if (peer->from && bs_outbox_add_frame(outbox, BS_FRAME_DOORBELL, incarnation, NULL, 0, doorbell) == 0)
+        (void)bs_outbox_add_frame(outbox, BS_FRAME_RING, 0, NULL, 0, ring);
+    else if (peer->from)
+        (void)close(ring);
+    else if (doorbell >= 0)
+        (void)close(doorbell);
+}
+
+/* Takes a message about the link itself; false: it is another one. Sets an invalid length for one that is wrong. An
+ * offer may lack its descriptor, at the limit of open ones; then there is no ring. */
+static bool about_link(bs_peer *peer, const char *bytes, ssize_t *length, int *fd)
+{
+    bs_frame_header header = {0};
+    if (*length == sizeof header)
+        memcpy(&header, bytes, sizeof header);
+    if (header.kind < BS_FRAME_DOORBELL || header.kind > BS_FRAME_TO_RING)
+        return false;
+    const bool valid[] = {peer->doorbell < 0, !peer->to, *fd < 0 && peer->from};
+    if (!valid[header.kind - BS_FRAME_DOORBELL]) {
+        *length = -EBADMSG;
+        return false;
+    }
+    if (header.kind == BS_FRAME_TO_RING) {
+        peer->reads_ring = true;
+    } else if (header.kind == BS_FRAME_DOORBELL) {
+        peer->doorbell = *fd;
+        peer->incarnation = (uint32_t)header.number;
+    } else if (*fd >= 0) {
+        peer->to = bs_message_ring_map(*fd);
+        (void)close(*fd);
+    }
+    *fd = -1;
+    return true;
+}
+
+bool bs_peer_first_message(const bs_peer *peer, uint64_t *ticket)
+{
+    return peer->reads_ring && !peer->next_in_socket && !peer->awaits_python && !peer->reported &&
+           bs_message_ring_first(peer->from, ticket);
+}
+
+bool bs_peer_has_space(const bs_peer *peer)
+{
+    return peer->writes_ring && !peer->announced && !peer->gone && !bs_message_ring_waits(peer->to);
+}
+
+void bs_peer_read_enough(bs_peer *peer)
+{
+    if (peer->reads_ring && peer->doorbell >= 0 && bs_message_ring_freed(peer->from))
+        wake(peer);
+}
+
+/* --- receiving -------------------------------------------------------------------------------------------- */
+
+static ssize_t receive_by_socket(const bs_peer *peer, char *buffer, int *fd)
 {
     one_descriptor control;
     struct iovec part = {buffer, BS_MESSAGE_BYTES};
@@ -145,11 +251,34 @@ ssize_t bs_peer_receive(bs_peer *peer, char *buffer, int *fd)
     return message.msg_flags & MSG_TRUNC ? -EBADMSG : length;
 }
 
+ssize_t bs_peer_receive(bs_peer *peer, char *buffer, int *fd)
+{
+    ssize_t length;
+    *fd = -1;
+    do {
+        if (peer->reads_ring && !peer->next_in_socket) {
+            length = bs_message_ring_take(peer->from, buffer);
+            if (length == -EAGAIN && !peer->hung_up)
+                return 0;
+            if (length > 0 || length == -EBADMSG)
+                return length;
+            peer->next_in_socket = length == 0;
+        }
+        length = receive_by_socket(peer, buffer, fd);
+        peer->next_in_socket = peer->next_in_socket && length == 0;
+    } while (length > 0 && bs_bytes_length(&peer->in) == 0 && about_link(peer, buffer, &length, fd));
+    return length;
+}
+
 void bs_peer_close(bs_peer *peer)
 {
     if (peer->fd >= 0)
         (void)close(peer->fd);
+    if (peer->doorbell >= 0)
+        (void)close(peer->doorbell);
+    bs_message_ring_unmap(peer->from);
+    bs_message_ring_unmap(peer->to);
     bs_bytes_free(&peer->in);
     bs_proxies_free(&peer->proxies);
-    *peer = (bs_peer){.fd = -1};
+    *peer = BS_NO_PEER;
 }

@@ -18,7 +18,8 @@ typedef enum {
     TIMEOUT,
     COUNT,
     TUBE,
-    TUBE_DELAY
+    TUBE_DELAY,
+    TUBE_STATE_ID_COUNT
 } arguments;
 
 typedef struct {
@@ -57,7 +58,13 @@ static const word words[] = {
     WORD("list-tubes", BS_VERB_LIST_TUBES, NOTHING),
     WORD("quit", BS_VERB_QUIT, ANYTHING),
     WORD("pause-tube", BS_VERB_PAUSE_TUBE, TUBE_DELAY),
+    /* Extensions follow, so that the other words are found as fast as without them. */
+    WORD("features", BS_VERB_FEATURES, NOTHING),
+    WORD("list-jobs ", BS_VERB_LIST_JOBS, TUBE_STATE_ID_COUNT),
+    WORD("truncate ", BS_VERB_TRUNCATE, TUBE),
 };
+
+const char *const bs_state_names[BS_STATES] = {"any", "ready", "reserved", "buried", "delayed"};
 
 void bs_verb_word(bs_verb verb, char *text)
 {
@@ -75,11 +82,16 @@ typedef struct {
     const char *end;
 } rest;
 
+static void skip_spaces(rest *r)
+{
+    while (r->at < r->end && *r->at == ' ')
+        r->at++;
+}
+
 static bool read_number(rest *r, uint64_t most, uint64_t *out)
 {
     uint64_t number = 0;
-    while (r->at < r->end && *r->at == ' ')
-        r->at++;
+    skip_spaces(r);
     const char *first = r->at;
     for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
         uint64_t digit = (uint64_t)(*r->at - '0');
@@ -127,17 +139,47 @@ static bool read_tube(rest *r, bs_command *command)
     return bs_tube_name_valid(command->name, command->name_length);
 }
 
-static bool read_tube_delay(rest *r, bs_command *command)
+/* A tube name that more arguments follow; not checked. */
+static void read_name(rest *r, bs_command *command)
 {
-    while (r->at < r->end && *r->at == ' ')
-        r->at++;
     command->name = r->at;
     command->name_length = bs_tube_name_span(r->at, (size_t)(r->end - r->at));
     r->at += command->name_length;
+}
+
+static bool read_tube_delay(rest *r, bs_command *command)
+{
+    skip_spaces(r);
+    read_name(r, command);
     if (command->name_length == 0 || !read_u32(r, &command->delay) || !at_end(r))
         return false;
     command->malformed = !bs_tube_name_valid(command->name, command->name_length);
     return true;
+}
+
+/* A word between spaces. */
+static bool read_state(rest *r, uint8_t *state)
+{
+    skip_spaces(r);
+    const char *end = memchr(r->at, ' ', (size_t)(r->end - r->at));
+    if (!end)
+        return false;
+    const size_t length = (size_t)(end - r->at);
+    for (*state = 0; *state < BS_STATES; ++*state) {
+        if (length == strlen(bs_state_names[*state]) && memcmp(r->at, bs_state_names[*state], length) == 0) {
+            r->at = end;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_list(rest *r, bs_command *command)
+{
+    read_name(r, command);
+    return bs_tube_name_valid(command->name, command->name_length) && read_state(r, &command->state) &&
+           read_number(r, UINT64_MAX, &command->after_id) && read_u32(r, &command->number) && command->number > 0 &&
+           at_end(r);
 }
 
 static bool read_put(rest *r, bs_command *command)
@@ -173,6 +215,8 @@ static bool read_arguments(arguments kind, rest *r, bs_command *command)
         return read_tube(r, command);
     case TUBE_DELAY:
         return read_tube_delay(r, command);
+    case TUBE_STATE_ID_COUNT:
+        return read_list(r, command);
     }
     abort();
 }

@@ -16,14 +16,20 @@ enum { BS_LINE_MAX = 224 }; /* bytes, with CR LF */
 typedef struct {
     bs_verb verb;
     uint64_t id;
+    uint64_t after_id; /* list jobs with higher ids */
     uint32_t pri;
     uint32_t delay;  /* seconds; also of a pause */
     uint32_t ttr;    /* seconds */
-    uint32_t number; /* body bytes, timeout in seconds, or how many to kick */
+    uint32_t number; /* body bytes, timeout in seconds, or how many jobs to kick or to list */
     const char *name;
     size_t name_length;
+    uint8_t state;   /* of the jobs to list, as in job.h; 0: any */
     bool malformed;  /* counted, then answered with BAD_FORMAT */
 } bs_command;
+
+/* By the numbers of job.h; 0: any. */
+enum { BS_STATES = 5 };
+extern const char *const bs_state_names[BS_STATES];
 
 /* Writes the command's word, at most BS_WORD_MAX bytes with its NUL. */
 void bs_verb_word(bs_verb verb, char *word);

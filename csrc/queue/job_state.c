@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/histogram.h"
+#include "binlog_files/entry.h"
 #include "queue/published_heads.h"
 
 /* --- waiters and times ------------------------------------------------------------------------------------ */
@@ -99,26 +100,32 @@ bs_session *bs_job_holder(const bs_queue *queue, const bs_job *job)
     return queue->sessions.slots[job->session];
 }
 
+/* The tube, or what has its jobs that a truncate deletes (Q6). */
+static bs_tube *place_of(const bs_job *job)
+{
+    return job->mark == job->tube->ready.mark ? job->tube : job->tube->truncated;
+}
+
 void bs_job_unlink(bs_queue *queue, bs_job *job)
 {
     bs_tube *tube = job->tube;
     switch (job->state) {
     case BS_READY:
-        bs_ready_remove(&tube->ready, job);
+        bs_ready_remove(&place_of(job)->ready, &queue->jobs, job);
         bs_head_changed(queue, tube);
         queue->counters->ready--;
         if (job->pri < BS_URGENT_BELOW) {
-            tube->urgent--;
+            place_of(job)->urgent--;
             queue->counters->urgent--;
         }
         break;
     case BS_DELAYED:
-        bs_heap_remove(&tube->delayed, &bs_job_kind, job->place);
+        bs_heap_remove(&place_of(job)->delayed, &bs_job_kind, job->place);
         queue->counters->delayed--;
         bs_schedule_tube(queue, tube);
         break;
     case BS_BURIED:
-        bs_heap_remove(&tube->buried, &bs_job_kind, job->place);
+        bs_heap_remove(&place_of(job)->buried, &bs_job_kind, job->place);
         queue->counters->buried--;
         break;
     case BS_RESERVED:
@@ -201,6 +208,8 @@ void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now)
         bs_session *session = job ? first_waiter(queue, tube) : NULL;
         if (!session)
             return;
+        if (!bs_job_load(queue, job, now))
+            continue;
         bs_queue_stop_waiting(queue, session);
         bs_job_make_reserved(queue, session, job, now);
         queue->served(queue->context, session, BS_SERVED_JOB, job);
@@ -224,6 +233,7 @@ void bs_job_make_ready(bs_queue *queue, bs_job *job, bs_now now)
 void bs_job_make_delayed(bs_queue *queue, bs_job *job, int64_t deadline)
 {
     job->state = BS_DELAYED;
+    job->mark = job->tube->ready.mark;
     job->at = deadline;
     bs_heap_push(&job->tube->delayed, &bs_job_kind, deadline, job);
     queue->counters->delayed++;
@@ -233,6 +243,46 @@ void bs_job_make_delayed(bs_queue *queue, bs_job *job, int64_t deadline)
 void bs_job_make_buried(bs_queue *queue, bs_job *job)
 {
     job->state = BS_BURIED;
+    job->mark = job->tube->ready.mark;
     bs_heap_push(&job->tube->buried, &bs_job_kind, ++queue->buried_sequence, job);
     queue->counters->buried++;
+}
+
+void bs_job_bury(bs_queue *queue, bs_job *job, uint32_t reserve_age, bool space, bs_now now)
+{
+    job->buries++;
+    job->state = BS_BURIED;
+    job->at = now.wall;
+    if (now.wall <= queue->last_buried_at)
+        job->at = queue->last_buried_at < BS_TIME_LAST ? queue->last_buried_at + 1 : BS_TIME_LAST;
+    queue->last_buried_at = job->at;
+    if (space)
+        bs_binlog_update(queue->binlog, job, reserve_age, now);
+    bs_job_make_buried(queue, job);
+}
+
+static void pause_for_retry(bs_queue *queue, bs_tube *tube, bs_now now)
+{
+    if (tube->pause_ns)
+        return;
+    tube->pause_ns = BS_SECOND;
+    tube->unpause_at = now.mono + tube->pause_ns;
+    bs_head_changed(queue, tube);
+    bs_schedule_tube(queue, tube);
+}
+
+bool bs_job_load(bs_queue *queue, bs_job *job, bs_now now)
+{
+    const int error = bs_job_has_body(job) ? 0 : bs_body_load(queue->binlog, job);
+    if (!error)
+        return true;
+    if (error != BS_BODY_DAMAGED) {
+        pause_for_retry(queue, job->tube, now);
+        return false;
+    }
+    const bool space = bs_binlog_reserve_space(queue->binlog, now);
+    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
+    bs_job_unlink(queue, job);
+    bs_job_bury(queue, job, reserve_age, space, now);
+    return false;
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "binlog_files/entry.h"
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
 #include "queue/published_heads.h"
@@ -31,7 +30,7 @@ int bs_queue_init(bs_queue *queue)
 void bs_queue_free(bs_queue *queue)
 {
     for (size_t i = 0; i < queue->jobs.capacity; i++)
-        free(queue->jobs.slots[i]);
+        bs_job_free(queue->jobs.slots[i]);
     bs_job_table_free(&queue->jobs);
     bs_sessions_free(&queue->sessions);
     bs_tubes_free(&queue->tubes);
@@ -119,19 +118,22 @@ void bs_queue_drop_job(bs_queue *queue, bs_job *job)
 {
     bs_tube *tube = job->tube;
     tube->jobs--;
-    queue->counters->job_bytes -= bs_job_bytes(job->body_size);
-    free(job);
+    queue->counters->job_bytes -= bs_job_record_bytes(job);
+    if (job->separate && queue->bodies)
+        bs_body_release(queue->bodies, job);
+    bs_job_free(job);
     bs_refs_free_unused(queue, tube);
 }
 
 bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint32_t body_size)
 {
-    bs_job *job = bs_job_new(id, body_size);
+    const bool separate = queue->bodies && !session->use->remote;
+    bs_job *job = separate ? bs_bodies_new_job(queue->bodies, id, body_size) : bs_job_new(id, body_size, false);
     if (!job)
         return NULL;
     job->tube = session->use;
     job->tube->jobs++;
-    queue->counters->job_bytes += bs_job_bytes(body_size);
+    queue->counters->job_bytes += bs_job_record_bytes(job);
     return job;
 }
 
@@ -157,6 +159,8 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
         bs_job_make_delayed(queue, job, deadline);
     else
         bs_job_make_ready(queue, job, now);
+    if (job->separate)
+        bs_body_arrived(queue->bodies, job);
     return 0;
 }
 
@@ -196,9 +200,17 @@ bs_job *bs_queue_best_job(const bs_session *session)
     return best;
 }
 
+bs_job *bs_queue_best_loaded(bs_queue *queue, const bs_session *session, bs_now now)
+{
+    bs_job *best;
+    while ((best = bs_queue_best_job(session)) && !bs_job_load(queue, best, now))
+        continue;
+    return best;
+}
+
 bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now)
 {
-    bs_job *best = bs_queue_best_job(session);
+    bs_job *best = bs_queue_best_loaded(queue, session, now);
     if (best)
         bs_job_make_reserved(queue, session, best, now);
     return best;
@@ -258,6 +270,50 @@ int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now)
     return remove_job(queue, job, BS_ENDED_TRUNCATED, now);
 }
 
+int bs_queue_truncate_begin(bs_queue *queue, bs_tube *tube)
+{
+    assert(!tube->truncated);
+    if (!bs_binlog_can_delete_all(queue->binlog))
+        return -ENOSPC;
+    bs_tube *truncated = calloc(1, sizeof *truncated);
+    if (!truncated)
+        return -ENOMEM;
+    truncated->ready = tube->ready;
+    truncated->delayed = tube->delayed;
+    truncated->buried = tube->buried;
+    truncated->urgent = tube->urgent;
+    /* Nothing is added, and copies to shrink them would hold up other clients. */
+    truncated->ready.heap.capacity = truncated->delayed.capacity = truncated->buried.capacity = 0;
+    tube->ready = (bs_ready){.mark = truncated->ready.mark + 1};
+    tube->delayed = tube->buried = (bs_heap){0};
+    tube->urgent = 0;
+    tube->truncated = truncated;
+    bs_head_changed(queue, tube);
+    bs_schedule_tube(queue, tube);
+    return 0;
+}
+
+static bs_job *any_truncated(const bs_tube *tube)
+{
+    return bs_tube_any_job(tube->truncated, 1U << BS_READY | 1U << BS_DELAYED | 1U << BS_BURIED);
+}
+
+uint32_t bs_queue_truncate_step(bs_queue *queue, bs_tube *tube, uint32_t most, bs_now now)
+{
+    uint32_t deleted = 0;
+    bs_job *job = any_truncated(tube);
+    /* There is space since the begin, so a delete fails only if the binlog has failed. */
+    while (job && deleted < most && bs_queue_truncate(queue, job, now) == 0) {
+        deleted++;
+        job = any_truncated(tube);
+    }
+    if (!job) {
+        bs_tube_free(tube->truncated);
+        tube->truncated = NULL;
+    }
+    return deleted;
+}
+
 static void write_ready(bs_queue *queue, bs_job *job, uint32_t reserve_age, bs_now now)
 {
     job->state = BS_READY;
@@ -300,14 +356,7 @@ int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pr
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_job_unlink(queue, job);
     job->pri = pri;
-    job->buries++;
-    job->state = BS_BURIED;
-    job->at = now.wall;
-    if (now.wall <= queue->last_buried_at)
-        job->at = queue->last_buried_at < BS_TIME_LAST ? queue->last_buried_at + 1 : BS_TIME_LAST;
-    queue->last_buried_at = job->at;
-    bs_binlog_update(queue->binlog, job, reserve_age, now);
-    bs_job_make_buried(queue, job);
+    bs_job_bury(queue, job, reserve_age, true, now);
     return 0;
 }
 
@@ -340,6 +389,8 @@ uint32_t bs_queue_kick(bs_queue *queue, bs_tube *tube, uint32_t wanted, bs_now n
 {
     const bs_heap *from = tube->buried.count ? &tube->buried : &tube->delayed;
     uint32_t kicked = 0;
+    if (wanted > from->count)
+        wanted = from->count; /* a kicked job may be buried again at once (bs_job_load) */
     while (kicked < wanted && from->count && bs_queue_kick_job(queue, bs_heap_first(from), now) == 0)
         kicked++;
     return kicked;

@@ -10,6 +10,8 @@
  *   Q3  A tube's time in `tube_times` is exactly its next delayed job or the end of its pause.
  *   Q4  A session's time in `session_times` is never later than its next deadline; it may be earlier.
  *   Q5  A change is written to the binlog before a waiting session can observe it.
+ *   Q6  A truncate moves the structures of a tube's ready, delayed and buried jobs to `truncated` at once, and deletes
+ *       these jobs in steps. Until then they are found only by their ids. Their marks differ from the tube's.
  */
 #ifndef BS_QUEUE_H
 #define BS_QUEUE_H
@@ -52,8 +54,12 @@ void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now);
 /* The best ready job of the watched tubes that are not paused, or NULL. */
 bs_job *bs_queue_best_job(const bs_session *session);
 
+/* The same, with its body in memory (bs_job_load). */
+bs_job *bs_queue_best_loaded(bs_queue *queue, const bs_session *session, bs_now now);
+
 /* Reserves that job. */
 bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now);
+
 /* Does a job of this session time out within a second? */
 bool bs_queue_deadline_soon(const bs_session *session, bs_now now);
 
@@ -65,7 +71,7 @@ bool bs_queue_any_ready(const bs_session *session);
 int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
 int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
 
-/* Deletes a job that nobody has reserved, for an operator. */
+/* Deletes a job that nobody has reserved, together with others of its tube. */
 int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now);
 int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, uint32_t delay, bs_now now);
 int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, bs_now now);
@@ -74,6 +80,13 @@ int bs_queue_kick_job(bs_queue *queue, bs_job *job, bs_now now);
 
 /* Returns how many were kicked; fewer than wanted also if the binlog has no space. */
 uint32_t bs_queue_kick(bs_queue *queue, bs_tube *tube, uint32_t wanted, bs_now now);
+
+/* Begins a truncate: the ready, delayed and buried jobs of the tube will be deleted. No other one of the tube may run.
+ * The caller keeps the tube (bs_refs_pin) until the end. Returns 0, -ENOSPC or -ENOMEM. */
+int bs_queue_truncate_begin(bs_queue *queue, bs_tube *tube);
+
+/* Deletes at most `most` of these jobs and returns how many. At the end tube->truncated is NULL. */
+uint32_t bs_queue_truncate_step(bs_queue *queue, bs_tube *tube, uint32_t most, bs_now now);
 
 /* --- time --- */
 

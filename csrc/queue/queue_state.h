@@ -32,6 +32,7 @@ typedef struct {
     uint32_t workers;
     const char *colocate;
     bs_binlog *binlog;                 /* NULL: nothing is written */
+    bs_bodies *bodies;                 /* of the binlog; NULL: bodies are not separate */
     bs_counters *counters;
     bs_shared *shared;
     uint64_t adopted[BS_MAX_WORKERS]; /* connections that other workers have adopted from the parent, or

@@ -87,15 +87,15 @@ static int new_job(start *s, const bs_entry *entry, bs_job **made)
         bs_tubes_get(&s->queue->tubes, entry->name, entry->name_length, &s->queue->shared->last_tube);
     if (tube && s->queue->tubes.count > known)
         tube->number = UINT64_MAX; /* bs_queue_restore */
-    bs_job *job = tube ? bs_job_new(entry->id, entry->body_size) : NULL;
+    bs_job *job = tube ? bs_job_new(entry->id, entry->body_size, s->queue->bodies != NULL) : NULL;
     if (!job || bs_job_table_add(&s->queue->jobs, job) != 0) {
-        free(job);
+        bs_job_free(job);
         return -ENOMEM;
     }
     s->queue->counters->tubes = s->queue->tubes.count;
     job->tube = tube;
     tube->jobs++;
-    s->queue->counters->job_bytes += bs_job_bytes(job->body_size);
+    s->queue->counters->job_bytes += bs_job_record_bytes(job);
     s->jobs = bs_must_fit(s->jobs, s->job_count, &s->job_capacity, sizeof(bs_job *));
     job->place = s->job_count;
     s->jobs[s->job_count++] = job;
@@ -119,10 +119,12 @@ static int apply_full(start *s, const bs_entry *entry, bs_job *job)
             return error;
     }
     set_job(s, job, entry);
-    job->file = s->number;
+    job->file = s->number & BS_FILE_NUMBER_MAX;
     s->file->jobs++;
     /* The last body counts, as for the tools. */
-    return bs_scan_copy_body(&s->scan, s->scan.at, entry, entry->body_size, job->body);
+    if (job->separate)
+        return bs_body_recovered(s->queue->bodies, job, &s->scan, entry);
+    return bs_scan_copy_body(&s->scan, s->scan.at, entry, entry->body_size, job->inline_body);
 }
 
 /* A later file records the length of an earlier one. */

@@ -85,7 +85,7 @@ struct bs_session {
     uint8_t input;            /* bs_input */
     uint8_t lists;            /* bit per BS_LIST_ */
     bool waiting : 1;         /* in a reserve */
-    bool parked : 1;          /* Python has its command, or it is a multi-shard reserve */
+    bool parked : 1;          /* Python has its command, or it is a multi-shard reserve or a long command */
     bool producer : 1;
     bool worker : 1;
     bool eof : 1;             /* the client sends no more; bytes may still be unread */

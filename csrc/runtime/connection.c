@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "commands/command_stream.h"
+#include "commands/long_commands.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
 #include "server/slow_log.h"
@@ -230,6 +231,7 @@ void bs_core_run_runnable(bs_core *core, bs_now now)
     bs_session_list *runnable = &core->server.runnable;
     for (;;) {
         bs_reserves_run(&core->server, now);
+        bs_long_commands_run_unconnected(&core->server, now);
         bs_session *session = runnable->first;
         if (!session)
             return;

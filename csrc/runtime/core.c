@@ -15,6 +15,7 @@
 #include "base/folder.h"
 #include "binlog_files/entry.h"
 #include "commands/command_stream.h"
+#include "commands/long_commands.h"
 #include "commands/reserve.h"
 #include "queue/published_heads.h"
 #include "queue/queue.h"
@@ -30,11 +31,21 @@
 #include "workers/global_limits.h"
 #include "workers/claims.h"
 
+/* The binlog stores times that are computed from both clocks, so a preemption between the two readings would falsify
+ * them. Within this time, in nanoseconds, the readings count as one moment; otherwise they are repeated. */
+#define CLOCKS_APART (10 * BS_MICROSECOND)
+enum { CLOCK_READINGS = 4 };
+
 bs_now bs_now_read(void)
 {
     struct timespec wall;
-    int64_t mono = bs_clock_mono();
-    (void)clock_gettime(CLOCK_REALTIME, &wall); /* cannot fail either */
+    int64_t mono, after = bs_clock_mono();
+    int left = CLOCK_READINGS;
+    do {
+        mono = after;
+        (void)clock_gettime(CLOCK_REALTIME, &wall); /* cannot fail either */
+        after = bs_clock_mono();
+    } while (after - mono > CLOCKS_APART && --left > 0);
     const int64_t last = BS_TIME_LAST / BS_SECOND - 1;
     const int64_t second = wall.tv_sec < 0 ? 0 : wall.tv_sec < last ? wall.tv_sec : last;
     return (bs_now){mono, second * BS_SECOND + wall.tv_nsec};
@@ -49,10 +60,11 @@ static bool open_descriptors(bs_core *core)
     core->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (core->epoll_fd < 0 || core->timer_fd < 0 || core->wake_fd < 0)
         return false;
-    /* Tagged by their own numbers; session ids are above 32 bits. */
+    /* Tagged by their own numbers; session ids are above 32 bits. Each write and expiry is an edge, so they are
+     * not read. */
     int fds[] = {core->timer_fd, core->wake_fd};
     for (int i = 0; i < 2; i++) {
-        struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)fds[i]};
+        struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = (uint64_t)fds[i]};
         if (epoll_ctl(core->epoll_fd, EPOLL_CTL_ADD, fds[i], &event) != 0)
             return false;
     }
@@ -96,8 +108,10 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     server->queue.served = bs_execute_served;
     server->queue.context = server;
     server->resume = bs_stream_resume;
-    if (server->queue.workers > 1)
+    if (server->queue.workers > 1) {
         bs_heads_clear(&server->queue);
+        core->incarnation = ++shared->inbox[config->worker].incarnations;
+    }
     const bool has_folder = own_string(&core->config.binlog_dir);
     const bool has_colocate = own_string(&core->config.colocate);
     server->queue.colocate = core->config.colocate;
@@ -158,7 +172,10 @@ static int read_folder(bs_core *core, bs_now now)
     int error = 0;
     core->binlog = bs_binlog_new(&core->config, &server->queue.jobs, server->queue.counters, server->queue.shared,
                                  &server->events, core->wake_fd, &error);
-    return core->binlog ? bs_recover(core->binlog, &server->queue, now) : error;
+    if (!core->binlog)
+        return error;
+    server->queue.bodies = core->config.body_memory ? &core->binlog->bodies : NULL;
+    return bs_recover(core->binlog, &server->queue, now);
 }
 
 int bs_core_read(bs_core *core, bs_now now)
@@ -192,9 +209,14 @@ uint32_t bs_core_damaged(const bs_core *core, uint32_t index)
     return 0;
 }
 
+static int load_body(void *context, bs_job *job)
+{
+    return bs_body_load(context, job);
+}
+
 int bs_transfer_add(bs_transfer *transfer, const bs_core *from)
 {
-    return bs_transfer_add_jobs(transfer, &from->server.queue.jobs);
+    return bs_transfer_add_source(transfer, &(bs_transfer_source){&from->server.queue.jobs, load_body, from->binlog});
 }
 
 static void close_if_open(int fd)
@@ -221,6 +243,7 @@ void bs_core_free(bs_core *core)
     bs_events_free(&core->server.events);
     bs_upcalls_free(&core->server.upcalls);
     bs_pending_claims_free(&core->server.pending_claims);
+    bs_long_commands_free(&core->server);
     bs_barriers_free(&core->server.barriers);
     bs_latency_free(&core->server.latency);
     close_if_open(core->timer_fd);
@@ -316,6 +339,7 @@ int bs_core_stop(bs_core *core)
     bs_binlog_free(core->binlog);
     core->binlog = NULL;
     core->server.queue.binlog = NULL;
+    core->server.queue.bodies = NULL;
     return 0;
 }
 

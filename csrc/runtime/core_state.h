@@ -17,8 +17,10 @@ struct bs_core {
     int wake_fd;           /* readable when a thread of the binlog has finished */
     int channel_fd;        /* receives descriptors; -1: none */
     int watched_fd;
+    uint32_t incarnation;  /* of this worker: bs_inbox */
     int64_t timer_at;      /* the time set in timer_fd, INT64_MAX: none */
     bool watched_readable; /* watched_fd was readable */
+    bool sent_to_worker;   /* in the last round */
     bool fatal;
     bool round_due;        /* a call outside of bs_core_run needs a round */
     bool many_held;        /* the last sync released several sessions */

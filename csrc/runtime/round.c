@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -10,6 +11,7 @@
 
 #include "base/clock.h"
 #include "commands/command_stream.h"
+#include "commands/long_commands.h"
 #include "queue/queue.h"
 #include "runtime/connection.h"
 #include "runtime/worker_links.h"
@@ -25,20 +27,12 @@ enum {
 
 /* --- a round ---------------------------------------------------------------------------------------------- */
 
-static void drain_counter(int fd)
-{
-    uint64_t count;
-    ssize_t length = read(fd, &count, sizeof count); /* only makes it unreadable */
-    (void)length;
-}
-
 static void take_event(bs_core *core, const struct epoll_event *event, bs_now now)
 {
     uint64_t tag = event->data.u64;
     if (tag == (uint64_t)core->wake_fd)
-        return; /* run_round has handled it */
+        return; /* its causes are looked at in every round */
     if (tag == (uint64_t)core->timer_fd) {
-        drain_counter(core->timer_fd);
         core->timer_at = INT64_MAX;
         return;
     }
@@ -52,9 +46,12 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
         return;
     }
     if (tag <= UINT32_MAX) {
-        if (tag >= BS_PEER_TAG && event->events & ~(uint32_t)EPOLLOUT)
-            bs_link_ready(core, (uint32_t)(tag - BS_PEER_TAG), now);
-        return; /* the end of the round sends the outbox */
+        const uint32_t shard = (uint32_t)(tag - BS_PEER_TAG);
+        if (tag < BS_PEER_TAG || !(event->events & ~(uint32_t)EPOLLOUT))
+            return; /* the end of the round sends the outbox */
+        core->peers[shard].hung_up = core->peers[shard].hung_up || event->events & (EPOLLHUP | EPOLLERR);
+        bs_link_ready(core, shard, now);
+        return;
     }
     bs_session *session = bs_sessions_find(&core->server.queue.sessions, tag);
     if (!session)
@@ -94,7 +91,7 @@ static void run_more_input(bs_core *core, bs_now now)
 static bool has_work(const bs_core *core)
 {
     return core->server.runnable.first || core->server.more_input.first || core->server.reserving.first ||
-           bs_barrier_busy(&core->server);
+           core->server.first_long_command || bs_barrier_busy(&core->server) || bs_links_have_messages(core);
 }
 
 /* A single client gains nothing from a sync on another thread, which costs two wake-ups. */
@@ -121,7 +118,7 @@ static void flush(bs_core *core, bs_session *session, bs_now now)
 static void send_replies(bs_core *core, bs_now now)
 {
     if (core->server.tracing.slow_ns > 0)
-        core->server.tracing.clock = bs_now_read().mono; /* a write or a sync may have taken time since `now` */
+        core->server.tracing.clock = bs_clock_mono(); /* a write or a sync may have taken time since `now` */
     for (bs_session *session = core->server.dirty.first, *next; session; session = next) {
         next = session->links[BS_LIST_DIRTY].next;
         if (!session->proxy)
@@ -219,10 +216,6 @@ int bs_round_stop(bs_core *core, bs_now now)
 
 static void run_round(bs_core *core, const struct epoll_event *events, int count, bs_now now)
 {
-    /* Clears the wake-up before its cause is handled; otherwise a sync that ends in between is lost. */
-    for (int i = 0; i < count; i++)
-        if (events[i].data.u64 == (uint64_t)core->wake_fd)
-            drain_counter(core->wake_fd);
     bs_latency_begin(&core->server.latency, now.mono);
     if (bs_round_poll(core, false, now) != 0)
         return;
@@ -237,10 +230,13 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
     run_more_input(core, now);
     for (int i = 0; i < count; i++)
         take_event(core, &events[i], now);
+    bs_links_read_rings(core, now);
     do {
         run_list(core, &core->server.runnable, bs_connection_run, now);
         bs_reserves_run(&core->server, now);
     } while (core->server.runnable.first);
+    if (core->server.first_long_command)
+        bs_long_commands_run(&core->server, bs_distinct_time(&core->server, now));
     if (bs_barrier_busy(&core->server))
         bs_barrier_round(&core->server, (uint32_t)count, count < EVENTS_PER_ROUND, now);
     bool here = alone(core);
@@ -295,14 +291,30 @@ static int flags_of(const bs_core *core)
            (core->fatal ? BS_RUN_FATAL : 0);
 }
 
+static bool has_several_sessions(const bs_core *core)
+{
+    const bs_sessions *sessions = &core->server.queue.sessions;
+    return sessions->count - sessions->free_count > 1;
+}
+
 int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
 {
     struct epoll_event events[EVENTS_PER_ROUND];
-    bs_now now = bs_now_read();
-    const int64_t end = now.mono + budget_ns;
+    int64_t mono = bs_clock_mono();
+    const int64_t end = mono + budget_ns;
     core->watched_readable = false;
+    bs_links_awake(core);
     while (!core->fatal) {
-        bool busy = has_work(core) || core->round_due || next_time(core) <= now.mono;
+        bool busy = has_work(core) || core->round_due || next_time(core) <= mono;
+        if (linger && !busy && core->sent_to_worker && has_several_sessions(core)) {
+            /* When the other worker and the clients have run, there may be messages: that costs less than to sleep and
+             * to be woken. With 16 clients 1.5 times the jobs for a third less CPU. */
+            (void)sched_yield();
+            busy = bs_links_have_messages(core);
+        }
+        core->sent_to_worker = false;
+        if (linger && !busy)
+            busy = !bs_links_sleep(core);
         if (linger && !busy) {
             int64_t next = next_time(core);
             arm_timer(core, next < end ? next : end);
@@ -311,15 +323,17 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
         int count = epoll_wait(core->epoll_fd, events, EVENTS_PER_ROUND, linger && !busy ? -1 : 0);
         if (count < 0)
             count = 0; /* interrupted by a signal */
-        now = bs_now_read();
+        bs_links_awake(core);
+        const bs_now now = bs_now_read();
+        mono = now.mono;
         if (count == 0 && !busy)
             break;
         core->round_due = false;
         run_round(core, events, count, now);
-        if (core->server.events.count || core->server.upcalls.count > 0 || core->watched_readable || now.mono >= end)
+        if (core->server.events.count || core->server.upcalls.count > 0 || core->watched_readable || mono >= end)
             break;
     }
     if (!core->fatal)
         arm_timer(core, next_time(core));
-    return flags_of(core);
+    return flags_of(core) | (bs_links_sleep(core) ? 0 : BS_RUN_MORE); /* the caller may wait for epoll_fd */
 }

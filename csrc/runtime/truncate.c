@@ -5,19 +5,6 @@
 #include "queue/queue.h"
 #include "runtime/connection.h"
 
-/* In no particular order. */
-static bs_job *any_job(const bs_tube *tube, unsigned states)
-{
-    bs_job *job = NULL;
-    if (states >> BS_READY & 1)
-        job = bs_ready_first(&tube->ready);
-    if (!job && states >> BS_DELAYED & 1)
-        job = bs_heap_first(&tube->delayed);
-    if (!job && states >> BS_BURIED & 1)
-        job = bs_heap_first(&tube->buried);
-    return job;
-}
-
 /* As for clients: without a sync before replies there is no wait. */
 static bool on_disk(const bs_binlog *binlog, uint64_t gen)
 {
@@ -36,7 +23,7 @@ int bs_core_truncate(bs_core *core, const char *name, size_t length, unsigned st
     while (removed < most && !error) {
         /* Looked up each time, because the last job may free the tube. */
         const bs_tube *tube = bs_tubes_find(&queue->tubes, name, length);
-        bs_job *job = tube ? any_job(tube, states) : NULL;
+        bs_job *job = tube ? bs_tube_any_job(tube, states) : NULL;
         if (!job)
             break;
         error = bs_queue_truncate(queue, job, now);

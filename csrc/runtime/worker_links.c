@@ -17,13 +17,15 @@
 
 enum {
     MESSAGES_PER_TURN = 32, /* at once, so that one worker does not block clients and other workers */
-    FEW_BYTES = 4096        /* a shorter message is most likely the last one; if not, the socket is still readable */
+    MESSAGES_PER_ROUND = 128, /* from all rings */
+    FEW_BYTES = 4096,       /* a shorter message is most likely the last one; if not, the socket is still readable */
+    RING_WORKERS_MAX = 32   /* more would need a ring of 64 KiB for each of more than a thousand pairs */
 };
 
 void bs_links_init(bs_core *core)
 {
     for (uint32_t shard = 0; shard < BS_MAX_WORKERS; shard++)
-        core->peers[shard].fd = -1;
+        core->peers[shard] = BS_NO_PEER;
 }
 
 void bs_links_free(bs_core *core)
@@ -297,30 +299,104 @@ static void take_descriptor(bs_core *core, uint32_t shard, const char *bytes, si
     report_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
 }
 
+/* Returns the length of the message, 0 or less without one. */
+static ssize_t read_message(bs_core *core, uint32_t shard, bs_now now)
+{
+    int fd;
+    bs_peer *peer = &core->peers[shard];
+    const ssize_t length = bs_peer_receive(peer, core->received, &fd);
+    if (length == 0)
+        return 0;
+    core->server.queue.counters->peer_bytes_in += length > 0 ? (uint64_t)length : 0;
+    if (core->server.queue.unresponsive[shard])
+        bs_claims_peer_responds(&core->server, shard, now);
+    core->server.barriers.late[shard] = false;
+    if (length < 0) {
+        if (fd >= 0)
+            (void)close(fd);
+        report_end(core, shard, length == -EPIPE ? BS_UPCALL_PEER_CLOSED : BS_UPCALL_PROTOCOL_ERROR);
+    } else if (fd >= 0) {
+        take_descriptor(core, shard, core->received, (size_t)length, fd);
+    } else {
+        take_message(core, shard, core->received, (size_t)length, now);
+    }
+    return length;
+}
+
 void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
 {
     bs_peer *peer = &core->peers[shard];
     for (int i = 0; i < MESSAGES_PER_TURN && peer->fd >= 0 && !peer->awaits_python && !peer->reported; i++) {
-        int fd;
-        ssize_t length = bs_peer_receive(peer, core->received, &fd);
-        if (length == 0)
-            return;
-        core->server.queue.counters->peer_bytes_in += length > 0 ? (uint64_t)length : 0;
-        if (core->server.queue.unresponsive[shard])
-            bs_claims_peer_responds(&core->server, shard, now);
-        core->server.barriers.late[shard] = false;
-        if (length < 0) {
-            if (fd >= 0)
-                (void)close(fd);
-            report_end(core, shard, length == -EPIPE ? BS_UPCALL_PEER_CLOSED : BS_UPCALL_PROTOCOL_ERROR);
-        } else if (fd >= 0) {
-            take_descriptor(core, shard, core->received, (size_t)length, fd);
-        } else {
-            take_message(core, shard, core->received, (size_t)length, now);
-        }
-        if (length < FEW_BYTES)
+        if (peer->reads_ring && !peer->next_in_socket && !peer->hung_up)
+            return; /* the ring announces what is in the socket */
+        if (read_message(core, shard, now) < FEW_BYTES && !peer->hung_up)
             return;
     }
+}
+
+/* --- rings ------------------------------------------------------------------------------------------------ */
+
+/* Returns the worker with the oldest message, or the number of workers. */
+static uint32_t oldest_message(const bs_core *core)
+{
+    const uint32_t workers = core->server.queue.workers;
+    uint32_t oldest = workers;
+    uint64_t lowest = UINT64_MAX;
+    for (uint32_t shard = 0; shard < workers; shard++) {
+        uint64_t ticket;
+        if (!bs_peer_first_message(&core->peers[shard], &ticket) || ticket >= lowest)
+            continue;
+        oldest = shard;
+        lowest = ticket;
+    }
+    return oldest;
+}
+
+void bs_links_read_rings(bs_core *core, bs_now now)
+{
+    const uint32_t workers = core->server.queue.workers;
+    uint32_t shard = workers;
+    for (int i = 0; i < MESSAGES_PER_ROUND && (shard = oldest_message(core)) < workers; i++)
+        (void)read_message(core, shard, now);
+    for (shard = 0; shard < workers; shard++)
+        bs_peer_read_enough(&core->peers[shard]);
+}
+
+bool bs_links_have_messages(const bs_core *core)
+{
+    return oldest_message(core) < core->server.queue.workers;
+}
+
+static bool can_write(const bs_core *core)
+{
+    for (uint32_t shard = 0; shard < core->server.queue.workers; shard++)
+        if (bs_outbox_length(&core->server.outboxes[shard]) > 0 && bs_peer_has_space(&core->peers[shard]))
+            return true;
+    return false;
+}
+
+static uint32_t *asleep(const bs_core *core)
+{
+    return &core->server.queue.shared->inbox[core->server.queue.shard].asleep;
+}
+
+bool bs_links_sleep(bs_core *core)
+{
+    if (core->server.queue.workers == 1)
+        return true;
+    /* A writer puts its message before it looks at the flag, so one of the two sees what the other has stored. */
+    __atomic_store_n(asleep(core), core->incarnation, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (!bs_links_have_messages(core) && !can_write(core))
+        return true;
+    bs_links_awake(core);
+    return false;
+}
+
+void bs_links_awake(bs_core *core)
+{
+    if (core->server.queue.workers > 1)
+        __atomic_store_n(asleep(core), 0, __ATOMIC_RELAXED);
 }
 
 int bs_core_resume_peers(bs_core *core, bs_now now)
@@ -351,7 +427,8 @@ static void send_to(bs_core *core, uint32_t shard)
     bs_peer *peer = &core->peers[shard];
     bs_outbox *outbox = &core->server.outboxes[shard];
     const size_t before = bs_outbox_length(outbox);
-    bool left = bs_peer_send(peer, outbox);
+    core->sent_to_worker = true;
+    const bool left = bs_peer_send(peer, outbox) == BS_SOCKET_FULL;
     core->server.queue.counters->peer_bytes_out += before - bs_outbox_length(outbox);
     if (left != peer->wants_out && !peer->reported && watch(core, shard, EPOLL_CTL_MOD, left) == 0)
         peer->wants_out = left; /* only fails without memory: retried in the next round */
@@ -371,7 +448,7 @@ static void send_outboxes(bs_core *core, bool waited)
         const bool anything = core->peers[shard].wants_out || bs_outbox_length(outbox) > 0;
         if (outbox->has_waited == waited && core->peers[shard].fd >= 0 && anything)
             send_to(core, shard);
-        outbox->has_waited = outbox->has_waited && waited;
+        outbox->has_waited = outbox->has_waited && (waited || bs_outbox_length(outbox) > 0);
     }
 }
 
@@ -422,6 +499,9 @@ int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now)
         bs_peer_close(&core->peers[shard]);
         return error;
     }
+    core->peers[shard].inbox = &core->server.queue.shared->inbox[shard];
+    if (core->server.queue.workers <= RING_WORKERS_MAX)
+        bs_peer_offer_ring(&core->peers[shard], &core->server.outboxes[shard], core->wake_fd, core->incarnation);
     bs_remote_set_peer_state(&core->server, shard, BS_PEER_UP);
     bs_reserves_peer_changed(&core->server, shard, now);
     bs_core_resume_sessions(core, now);

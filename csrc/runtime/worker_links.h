@@ -19,8 +19,18 @@
 void bs_links_init(bs_core *core);
 void bs_links_free(bs_core *core);
 
-/* Reads a limited number of messages from a readable socket. */
+/* Reads a limited number of messages from a socket that is readable or has ended; then the rest of its ring, too. */
 void bs_link_ready(bs_core *core, uint32_t shard, bs_now now);
+
+/* Reads a limited number of messages from the rings of all workers (L7). */
+void bs_links_read_rings(bs_core *core, bs_now now);
+
+/* Are messages in rings? */
+bool bs_links_have_messages(const bs_core *core);
+
+/* Before this worker waits for descriptors: false if it must not, because it can read or write a ring. And afterwards. */
+bool bs_links_sleep(bs_core *core);
+void bs_links_awake(bs_core *core);
 
 /* Sends the outboxes as far as the sockets accept them. */
 void bs_links_send(bs_core *core);

@@ -10,6 +10,8 @@
 #ifndef BS_LATENCY_H
 #define BS_LATENCY_H
 
+#include <assert.h>
+
 #include "api/types.h"
 #include "protocol/parser.h"
 #include "queue/session.h"
@@ -29,6 +31,8 @@ typedef struct {
     uint32_t count;
     uint32_t capacity;
 } bs_timed_list;
+
+static_assert(BS_VERBS <= 32, "bs_latency has a bit for each verb");
 
 typedef struct {
     bs_histogram *histograms; /* by bs_verb; not owned */

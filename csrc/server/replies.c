@@ -68,7 +68,7 @@ void bs_reply_job(bs_server *server, bs_session *session, const char *word, cons
     end = put_word(end, "\r\n");
     bs_hold hold = bs_binlog_hold_job(server->queue.binlog, job);
     bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
-    bs_reply_bytes(server, session, job->body, job->body_size, hold);
+    bs_reply_bytes(server, session, bs_job_body(job), job->body_size, hold);
     replied(server, session, line, (size_t)(end - line), job->id);
 }
 

@@ -105,6 +105,8 @@ typedef struct {
     uint64_t skipped;
 } bs_tracing;
 
+typedef struct bs_long_command bs_long_command; /* long_commands.h */
+
 typedef struct bs_server bs_server;
 
 struct bs_server {
@@ -123,6 +125,8 @@ struct bs_server {
     bs_session_list more_input;
     bs_session_list reserving;
     bs_session_list asking;
+    bs_long_command *first_long_command;
+    bs_long_command *last_long_command;
     bs_tracing tracing;
     int64_t latest; /* mono; of the last command (command_stream.c) */
     bs_latency latency;

@@ -56,6 +56,8 @@ const char *bs_command_tube(const bs_session *session, const bs_command *command
     case BS_VERB_IGNORE:
     case BS_VERB_PAUSE_TUBE:
     case BS_VERB_STATS_TUBE:
+    case BS_VERB_LIST_JOBS:
+    case BS_VERB_TRUNCATE:
         *length = command->name_length <= BS_TUBE_NAME_MAX ? command->name_length : BS_TUBE_NAME_MAX;
         return command->name;
     default:

@@ -125,6 +125,8 @@ static bool is_undecided(const bs_server *server, const bs_session *session, con
     case BS_VERB_PEEK_READY:
         return !decided && session->use->pending_claims;
     case BS_VERB_STATS_TUBE:
+    case BS_VERB_LIST_JOBS:
+    case BS_VERB_TRUNCATE:
         return !decided && of_tube(server, command);
     case BS_VERB_RESERVE:
     case BS_VERB_RESERVE_WITH_TIMEOUT:
@@ -192,7 +194,7 @@ void bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64
         return;
     remote->token = token;
     remote->claimed = 0;
-    const bs_job *best = bs_queue_best_job(session);
+    const bs_job *best = bs_queue_best_loaded(&server->queue, session, now);
     if (best)
         remote->claimed_since = best->at;
     session->claiming = true;
@@ -236,10 +238,26 @@ static bs_job *claimed_job(bs_server *server, bs_session *session, uint64_t toke
     return held ? job : NULL;
 }
 
+/* The job is ready again, as if it had not been claimed. */
+static void put_back(bs_server *server, const bs_session *session, bs_job *job, bs_now now)
+{
+    const int64_t since = session->remote->claimed_since;
+    bs_job_unlink(&server->queue, job);
+    job->reserves--;
+    bs_job_make_ready(&server->queue, job, now);
+    if (job->state == BS_READY && since)
+        job->at = since;
+}
+
 bool bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now)
 {
     bs_tube *tube = NULL;
     bs_job *job = claimed_job(server, session, token, &tube);
+    if (job && !bs_job_load(&server->queue, job, now)) {
+        if (job->state == BS_RESERVED)
+            put_back(server, session, job, now);
+        job = NULL;
+    }
     if (job) {
         const int64_t since = session->remote->claimed_since;
         bs_job_count_reserve(&server->queue, job, since ? since : now.wall, now);
@@ -271,12 +289,7 @@ bool bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_
             bs_serve_waiters(&server->queue, tube, now);
         return false;
     }
-    int64_t since = session->remote->claimed_since;
-    bs_job_unlink(&server->queue, job);
-    job->reserves--;
-    bs_job_make_ready(&server->queue, job, now);
-    if (job->state == BS_READY && since)
-        job->at = since;
+    put_back(server, session, job, now);
     return true;
 }
 

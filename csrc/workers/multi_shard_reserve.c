@@ -145,7 +145,6 @@ static void decide(bs_reserve *reserve, bs_reserve_call *call)
 static void request_heads(bs_reserve *reserve, bs_reserve_call *call)
 {
     reserve->phase = BS_RESERVE_HEADS;
-    reserve->requested_at = bs_reserve_now(call);
     reserve->token++;
     reserve->best = (bs_head){0};
     reserve->other_pri = BS_WORST_PRIORITY;

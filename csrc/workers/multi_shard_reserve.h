@@ -49,7 +49,7 @@ typedef struct {
 typedef struct {
     uint64_t token;         /* of its running step; rises over all reserves of the session */
     int64_t until;          /* mono; INT64_MAX: no timeout */
-    int64_t requested_at;   /* mono; HEADS: when the heads were requested */
+    int64_t requested_at;   /* mono; when the last request with a time limit was sent; of the implementation */
     bs_shard_set concerned;
     bs_shard_set pending;   /* HEADS: has not responded; WAITING: it waits there */
     bs_shard_set asked;     /* HEADS: has been asked by a message */

@@ -17,6 +17,7 @@
 
 enum {
     OUTSTANDING_BYTES_MAX = 1 << 20, /* bytes that one session has sent, or expects, for outstanding replies */
+    LIST_BYTES = 1 << 18, /* of a long reply to list-jobs */
     UNKNOWN_SHARD = -1
 };
 
@@ -61,6 +62,8 @@ static int destination(bs_server *server, const bs_session *session, const bs_co
         return (int)(session->use->remote ? session->use->shard : queue->shard);
     case BS_VERB_STATS_TUBE:
     case BS_VERB_PAUSE_TUBE:
+    case BS_VERB_LIST_JOBS:
+    case BS_VERB_TRUNCATE:
         if (command->malformed)
             return (int)queue->shard;
         return (int)bs_shard_of(command->name, command->name_length, queue->workers, queue->colocate);
@@ -156,6 +159,8 @@ static void send_line(bs_server *server, bs_session *session, const bs_command *
         bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
     else if (brings_job)
         session->remote->outstanding_bytes += server->max_job_size;
+    else if (command->verb == BS_VERB_LIST_JOBS)
+        session->remote->outstanding_bytes += LIST_BYTES;
 }
 
 static bs_routing park(bs_session *session)
@@ -282,7 +287,7 @@ int bs_remote_put(bs_server *server, bs_session *session, bs_job *job)
         int length = snprintf(head, sizeof head,
                               "%c%s %" PRIu64 " put %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\r\n", BS_PROXY_TUBE,
                               job->tube->name, job->id, job->pri, job->delay, job->ttr, job->body_size - 2);
-        int error = request(server, session, shard, head, (size_t)length, job->body, job->body_size);
+        int error = request(server, session, shard, head, (size_t)length, bs_job_body(job), job->body_size);
         if (error)
             return error;
     }

@@ -52,7 +52,7 @@ static claim_result claim(bs_server *server, bs_session *session, const bs_reser
         defer(session, BS_FRAME_CLAIM, step->token, step->argument);
         return CLAIM_DEFERRED;
     }
-    const bs_job *best = bs_queue_best_job(session);
+    const bs_job *best = bs_queue_best_loaded(&server->queue, session, now);
     if (!best || best->pri > step->argument)
         return CLAIM_LOST;
     bs_reply_job(server, session, "RESERVED", bs_queue_reserve(&server->queue, session, now));
@@ -75,6 +75,14 @@ static void send(const bs_reserve_call *call, uint32_t shard, uint32_t kind, uin
     bs_counts_send(call->server);
     bs_shard_set_add(&call->session->remote->contacted_shards, shard);
     bs_outbox_must_add(&call->server->outboxes[shard], kind, call->session->id, &step, sizeof step);
+}
+
+/* Sets the time limit of the request (bs_reserves_tick). The list is in the order of the requests. */
+static void expect_response(const bs_reserve_call *call)
+{
+    call->session->remote->reserve.requested_at = call->now.mono;
+    bs_session_list_remove(&call->server->asking, call->session);
+    bs_session_list_add(&call->server->asking, call->session);
 }
 
 /* The session goes on; a reply is in its output. */
@@ -126,12 +134,12 @@ bool bs_reserve_request_head(bs_reserve_call *call, uint32_t shard, uint64_t tok
             return true;
     } else {
         const bool may_hold = bs_shard_set_has(&session->remote->holding_shards, shard);
-        if (!(exact && may_hold) && read_heads(&server->queue, session, shard, head))
+        const bool published = !(exact && may_hold) && !server->queue.unresponsive[shard];
+        if (published && read_heads(&server->queue, session, shard, head))
             return true;
         send(call, shard, BS_FRAME_HEAD, token, 0);
     }
-    bs_session_list_remove(&server->asking, session);
-    bs_session_list_add(&server->asking, session);
+    expect_response(call);
     return false;
 }
 
@@ -157,6 +165,7 @@ void bs_reserve_request_claim(bs_reserve_call *call, uint32_t shard, uint64_t to
     }
     bs_remote_expect(call->session, shard);
     send(call, shard, BS_FRAME_CLAIM, token, pri);
+    expect_response(call);
 }
 
 void bs_reserve_request_wait(bs_reserve_call *call, uint32_t shard, uint64_t token, int64_t until)
@@ -315,11 +324,11 @@ int bs_reserve_frame(bs_server *server, bs_session *session, uint32_t shard, con
 
 /* --- events of this worker --------------------------------------------------------------------------------- */
 
-bool bs_reserve_concerns_others(const bs_server *server, const bs_session *session)
+bool bs_reserve_concerns_others(bs_server *server, const bs_session *session, bs_now now)
 {
     if (server->queue.workers == 1 || session->proxy)
         return false;
-    const bs_job *best = bs_queue_best_job(session);
+    const bs_job *best = bs_queue_best_loaded(&server->queue, session, now);
     bool others = session->remote && !bs_shard_set_empty(&session->remote->holding_shards);
     for (uint32_t i = 0; i < session->watch_count; i++) {
         const bs_tube *tube = session->watches[i].tube;
@@ -406,8 +415,11 @@ void bs_reserves_tick(bs_server *server, bs_now now)
 {
     while (bs_reserves_next(server) <= now.mono) {
         bs_reserve_call call = {server, server->asking.first, now};
+        bs_reserve *reserve = &call.session->remote->reserve;
         bs_session_list_remove(&server->asking, call.session);
-        bs_reserve_on_slow(&call.session->remote->reserve, &call);
+        if (reserve->phase == BS_RESERVE_CLAIMING && !is_here(&call, reserve->shard))
+            server->queue.unresponsive[reserve->shard] = true; /* later reserves ask it first, with a time limit */
+        bs_reserve_on_slow(reserve, &call);
     }
 }
 

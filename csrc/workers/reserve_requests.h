@@ -14,7 +14,7 @@
 #define BS_HEADS_LIMIT_NS INT64_C(1000000000)
 
 /* Must other shards take part in a reserve of this session? Not if the best job is here. */
-bool bs_reserve_concerns_others(const bs_server *server, const bs_session *session);
+bool bs_reserve_concerns_others(bs_server *server, const bs_session *session, bs_now now);
 
 /* Begins a multi-shard reserve at the end of the round; the session is parked until its reply. */
 void bs_reserve_begin(bs_server *server, bs_session *session, int64_t until);

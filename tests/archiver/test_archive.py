@@ -21,6 +21,7 @@ from processes import eventually
 
 from beanstalkd_py.archiver.archive import Archive, archive_rest, position_of
 from beanstalkd_py.archiver.archived_position import ARCHIVED, ArchivedPositions
+from beanstalkd_py.archiver.shipped_files import keep_no_longer, record_shipped
 from beanstalkd_py.archiver.store_settings import StoreSettings
 from beanstalkd_py.binlog.done_files import list_done_files, remove_files
 from beanstalkd_py.core.clocks import Now
@@ -258,6 +259,32 @@ def test_a_full_store_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatc
                 world.step()
             world.release_files(thorough=True)
     assert eventually(lambda: bool(list_done_files(world.binlog)))
+    world.check()
+
+
+def test_done_files_are_kept_until_they_were_shipped(world: World) -> None:
+    def finish_jobs() -> list[int]:
+        for number in range(30):
+            world.put(number, 500)
+            world.delete(number)
+        world.step()
+        world.release_files(thorough=True)
+        return [each.number for each in list_done_files(world.binlog)]
+
+    assert len(finish_jobs()) <= 1
+    record_shipped(world.binlog, {})
+    kept = finish_jobs()
+    assert len(kept) > 3 and kept == list(range(kept[0], kept[-1] + 1))
+    identity = (world.binlog / "history.id").read_text().strip()
+    record_shipped(world.binlog, {identity: kept[2]})
+    assert finish_jobs()[0] == kept[3]
+    (world.binlog / "shipped").write_text('{"cut')
+    world.crash(power=True)
+    assert finish_jobs()[0] == kept[3]
+    record_shipped(world.binlog, {"of another folder": 10**6})
+    assert finish_jobs()[0] == kept[3]
+    assert keep_no_longer(world.binlog) and not keep_no_longer(world.binlog)
+    assert len(finish_jobs()) <= 1
     world.check()
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beanstalkd_py.archiver.shipped_files import record_shipped
 from beanstalkd_py.binlog.done_files import list_done_files
-from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
+from beanstalkd_py.server.archiver.backlog_limit import WAIT_CHECKS, BacklogLimit
 
 BLOCK = 4096
 NO_SPACE = 1 << 62
@@ -56,6 +57,25 @@ def test_a_binlog_without_space_gets_space_from_done_files(tmp_path: Path) -> No
     refusing[0] = False
     limit.enforce()
     assert numbers(tmp_path) == [3, 4] and limit.lost_files == 2
+
+
+@pytest.mark.parametrize("file_bytes", [BLOCK, NO_SPACE])
+def test_files_first_stop_waiting_for_shipping(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, file_bytes: int
+) -> None:
+    folders = [tmp_path / "shard-000", tmp_path / "shard-001"]
+    for folder in folders:
+        fill(folder, range(1, 6))
+    record_shipped(tmp_path, {})
+    most = (1 << 30) if file_bytes == NO_SPACE else 4 * BLOCK
+    limit = BacklogLimit(folders, most, file_bytes, lambda index: index == 0)
+    for _ in range(WAIT_CHECKS):
+        limit.enforce()
+        assert numbers(folders[0]) == numbers(folders[1]) == [1, 2, 3, 4, 5]
+    assert not (tmp_path / "shipped").exists() and limit.waiting_bytes == 10 * BLOCK
+    assert caplog.text.count("no longer keeping binlog files") == 1
+    limit.enforce()
+    assert limit.lost_files == (1 if file_bytes == NO_SPACE else 6)
 
 
 def test_no_files_are_removed_once_the_disk_has_space_again(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ HEADER = 4
 SHORT = 84
 MARK = 0xBD
 CRC_AT = 12
-EXTRA_AT = 36
 MARK_AT = 77
 STATES = {0: "invalid", 1: "ready", 2: "reserved", 3: "buried", 4: "delayed"}
 
@@ -45,6 +44,8 @@ class Entry:
     kicks: int
     state: str
     crc: bytes
+    extra: int
+    """The bytes at offset 36 of Jobrec, which C beanstalkd does not use."""
     mark: bytes
     raw: bytes
 
@@ -61,13 +62,6 @@ class Entry:
         return self.crc == struct.pack("<I", crc32c(blank))
 
     @property
-    def extra(self) -> int:
-        """The bytes at offset 36 of Jobrec, which C beanstalkd does not use."""
-        at = HEADER + len(self.tube or b"") + EXTRA_AT
-        (value,) = struct.unpack_from("<I", self.raw, at)
-        return int(value)
-
-    @property
     def is_length_entry(self) -> bool:
         """Whether the entry states that an earlier file `pri` ends at `delay` bytes."""
         is_of_no_job = self.state == "invalid" and not self.full and self.body_size == 0
@@ -80,13 +74,20 @@ class Entry:
 
 
 def crc32c(data: bytes) -> int:
-    """Compute CRC-32C (Castagnoli) bit by bit."""
+    """Compute CRC-32C (Castagnoli)."""
     register = 0xFFFFFFFF
     for byte in data:
-        register ^= byte
-        for _ in range(8):
-            register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
+        register = (register >> 8) ^ CRC_OF_BYTE[(register ^ byte) & 0xFF]
     return register ^ 0xFFFFFFFF
+
+
+def _crc_of_byte(byte: int) -> int:
+    for _ in range(8):
+        byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+CRC_OF_BYTE = [_crc_of_byte(byte) for byte in range(256)]
 
 
 def read_file(path: Path) -> list[Entry]:
@@ -163,6 +164,7 @@ def _entry(
         kicks=counters[4],
         state=STATES[state],
         crc=paddings[0],
+        extra=int.from_bytes(paddings[1], "little"),
         mark=paddings[2] if len(paddings) > 2 else b"",
         raw=raw,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from pathlib import Path
 
@@ -67,6 +68,19 @@ def with_checksum(text: str, name_size: int) -> bytes:
     at = HEADER + name_size + 12
     blank = bytes.fromhex(text.replace("cccccccc", "00000000"))
     return blank[:at] + struct.pack("<I", crc32c(blank)) + blank[at + 4 :]
+
+
+def test_checksums_of_bodies_of_every_length(folder: Path) -> None:
+    """The checksum is computed over lanes of 80 and of 320 bytes, three at once."""
+    dice = random.Random("lanes")
+    lengths = [*range(300), *range(800, 840), *range(900, 1000), *range(1840, 1900), 5000]
+    with Rig(folder) as rig:
+        client = rig.client()
+        for length in lengths:
+            client.put(dice.randbytes(length))
+    entries = [entry for entry in read_folder(folder) if entry.full]
+    assert [len(entry.body or b"") for entry in entries] == lengths
+    assert all(entry.checksum_is_right for entry in entries)
 
 
 def test_every_recorded_change_has_its_time(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """A proxy that delays or cuts the connection at a chosen request.
 
-A request is the data of one send of the client, if a command in it changes a job.
+A request is the data of one send of the client, if a command in it changes a job. What the client
+sends while the proxy is busy arrives together; of a large amount, REQUEST_SIZE is a request.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 CHANGING = re.compile(rb"(?:\A|\r\n)(?:put|delete|kick-job|reserve-job|bury|release) ")
+REQUEST_SIZE = 16384
 QUIET_S = 0.02
 LIMIT_S = 20.0
 
@@ -66,7 +68,7 @@ class FaultProxy:
                 ready, _, _ = select.select(list(ends), [], [], LIMIT_S)
                 for end in ready:
                     with contextlib.suppress(ConnectionError):
-                        data = end.recv(1 << 20)
+                        data = end.recv(REQUEST_SIZE)
                         if data and (end is server or self._passes(data, server)):
                             ends[end].sendall(data)
                             continue

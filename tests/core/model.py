@@ -261,6 +261,29 @@ class Model:
         session.out += b"KICKED\r\n"
         self._kick(job)
 
+    def truncate(self, session: Session, name: str) -> None:
+        free = [j for j in self.jobs.values() if j.tube.name == name and j.state != "reserved"]
+        for job in free:
+            del self.jobs[job.id]
+        session.out += b"TRUNCATED %d\r\n" % len(free)
+        self._let_go()
+
+    def list_jobs(self, session: Session, name: str, state: str, after: int, limit: int) -> None:
+        found = [job for number, job in sorted(self.jobs.items()) if number > after]
+        found = [job for job in found if job.tube.name == name and state in ("any", job.state)]
+        rows = "".join(f"\n- {{{self._row(job)}}}" for job in found[:limit]) or " []"
+        following = found[limit - 1].id if len(found) > limit else 0
+        text = f"---\njobs:{rows}\nnext: {following}\n"
+        session.out += f"OK {len(text)}\r\n{text}\r\n".encode()
+
+    def _row(self, job: Job) -> str:
+        timed = job.state in ("reserved", "delayed")
+        left = (job.at - self.now) // SECOND if timed else 0
+        first = f"id: {job.id}, state: {job.state}, pri: {job.pri}"
+        times = f"age: {(self.now - job.created) // SECOND}, delay: {job.delay}, ttr: {job.ttr}"
+        counts = ", ".join(f"{key}: {count}" for key, count in job.counts.items())
+        return f"{first}, {times}, time-left: {left}, {counts}, bytes: 1"
+
     # --- time ---
 
     def _soon_at(self, session: Session) -> int:

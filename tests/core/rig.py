@@ -42,6 +42,7 @@ class Rig:
         shared: Any = None,
         limits: Limits | None = None,
         history: bool = False,
+        body_memory: int = 0,
     ) -> None:
         self.now = now
         self.shared = new_shared() if shared is None else shared
@@ -52,6 +53,7 @@ class Rig:
             sync_interval_ns,
             max_job_size,
             history=history,
+            body_memory=body_memory,
         )
         self.core = Core(config, self.shared, now)
         if limits is not None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 SESSIONS = 4
 TUBES = ("default", "a", "b")
+STATES = ("any", "ready", "delayed", "reserved", "buried")
 
 tubes = st.sampled_from(TUBES)
 ids = st.integers(1, 12)
@@ -36,6 +37,11 @@ ACTIONS = st.one_of(
     st.tuples(st.just("watch"), tubes),
     st.tuples(st.just("ignore"), tubes),
     st.tuples(st.just("pause"), tubes, st.integers(0, 3)),
+    st.tuples(
+        *(st.just("list_jobs"), tubes, st.sampled_from(STATES), st.integers(0, 12)),
+        st.sampled_from([1, 2, 1000]),
+    ),
+    st.tuples(st.just("truncate"), tubes),
     st.tuples(st.just("reconnect")),
     st.tuples(st.just("wait"), st.integers(1, 4)),
     st.tuples(st.just("wait"), st.integers(1, 4)),
@@ -55,6 +61,8 @@ LINES = {
     "watch": b"watch %b\r\n",
     "ignore": b"ignore %b\r\n",
     "pause": b"pause-tube %b %d\r\n",
+    "truncate": b"truncate %b\r\n",
+    "list_jobs": b"list-jobs %b %b %d %d\r\n",
 }
 
 

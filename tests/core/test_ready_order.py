@@ -100,3 +100,28 @@ def test_the_best_job_of_several_tubes_is_taken() -> None:
             client.put(pri=pri)
             client.ask(b"watch %b\r\n" % tube)
         assert drain(client) == [5, 2, 4, 3, 1]
+
+
+def test_jobs_that_leave_the_heap_and_return() -> None:
+    """Also when most entries of the heap are stale, and when a job has left it several times."""
+    dice = random.Random(7)
+    with Rig(max_job_size=16) as rig:
+        client, holder = rig.client(), rig.client()
+        put = put_all(client, [dice.randrange(50) for _ in range(6000)])
+        jobs = {job: pri for pri, job in put}
+        for turn in range(4):
+            for job in dice.sample(sorted(jobs), 1500):
+                holder.ask(b"reserve-job %d\r\n" % job)
+                if dice.random() < 0.5:
+                    jobs[job] = dice.randrange(50)
+                holder.do(b"release %d %d 0" % (job, jobs[job]), b"RELEASED")
+            for job in dice.sample(sorted(jobs), 900):
+                client.do(b"delete %d" % job, b"DELETED")
+                del jobs[job]
+            first = min((pri, job) for job, pri in jobs.items())[1]
+            assert client.ask(b"peek-ready\r\n").startswith(b"FOUND %d " % first), turn
+            assert b"\ncurrent-jobs-ready: %d\n" % len(jobs) in client.ask(
+                b"stats-tube default\r\n"
+            )
+        assert drain(client) == [job for _, job in sorted((pri, job) for job, pri in jobs.items())]
+        assert b"\ncurrent-jobs-ready: 0\n" in client.ask(b"stats-tube default\r\n")

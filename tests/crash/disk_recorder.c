@@ -2,7 +2,8 @@
  *
  * Every write, size change, creation, rename, removal and sync is appended to the file RECORD_LOG, in the format that
  * disk_images.py reads. A change is recorded after the call has returned; a sync is recorded when it begins and when it
- * ends, so that it covers only changes that were complete before it began.
+ * ends, so that it covers only changes that were complete before it began. A test that kills a server holds an exclusive
+ * lock on the log meanwhile, so that each change has its record.
  *
  * While the file RECORD_CONTROL exists, its first byte controls fdatasync, which syncs entries: H blocks these calls
  * until the file is removed, F fails them with EIO. Failed syncs are recorded, too, because the kernel may have marked
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -74,15 +76,36 @@ static int path_of_fd(int fd, char out[PATH_MAX])
 
 /* --- the log ---------------------------------------------------------------------------------------- */
 
+static int open_log(int flags)
+{
+    const char *name = getenv("RECORD_LOG");
+    return name ? (int)syscall(SYS_openat, AT_FDCWD, name, flags | O_CREAT | O_CLOEXEC, 0600) : -1;
+}
+
+/* Keeps a kill away until the change is recorded. Returns what `leave` needs. */
+static int enter(void)
+{
+    const int fd = open_log(O_RDONLY);
+    while (fd >= 0 && flock(fd, LOCK_SH) != 0 && errno == EINTR)
+        continue;
+    return fd;
+}
+
+static void leave(int fd)
+{
+    const int saved = errno;
+    if (fd >= 0)
+        (void)syscall(SYS_close, fd);
+    errno = saved;
+}
+
 static void append(char kind, uint64_t inode, int64_t offset, const char *path, const char *other, const void *data,
                    size_t length)
 {
     static int log_fd = -1;
     const int saved = errno;
-    if (log_fd < 0) {
-        const char *name = getenv("RECORD_LOG");
-        log_fd = name ? (int)syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
-    }
+    if (log_fd < 0)
+        log_fd = open_log(O_WRONLY | O_APPEND);
     record head = {kind, (uint64_t)gettid(), inode, offset, (uint32_t)strlen(path), other ? (uint32_t)strlen(other) : 0,
                    (uint32_t)length};
     struct iovec parts[] = {
@@ -125,14 +148,16 @@ static int do_open(int dir_fd, const char *name, int flags, mode_t mode)
     char path[PATH_MAX];
     struct stat status;
     int recorded = (flags & (O_CREAT | O_TRUNC)) && path_of(dir_fd, name, path);
-    int existed = recorded && fstatat(dir_fd, name, &status, 0) == 0;
+    if (!recorded)
+        return (int)syscall(SYS_openat, dir_fd, name, flags, mode);
+    const int entered = enter();
+    int existed = fstatat(dir_fd, name, &status, 0) == 0;
     int fd = (int)syscall(SYS_openat, dir_fd, name, flags, mode);
-    if (fd < 0 || !recorded)
-        return fd;
-    if (!existed)
+    if (fd >= 0 && !existed)
         append('C', inode_of(fd), 0, path, NULL, NULL, 0);
-    else if (flags & O_TRUNC)
+    else if (fd >= 0 && flags & O_TRUNC)
         on_file('T', fd, 0, NULL, 0);
+    leave(entered);
     return fd;
 }
 
@@ -171,9 +196,11 @@ int openat64(int dir_fd, const char *name, int flags, ...)
 
 ssize_t pwrite64(int fd, const void *data, size_t length, off_t offset)
 {
+    const int entered = enter();
     ssize_t written = syscall(SYS_pwrite64, fd, data, length, offset);
     if (written > 0)
         on_file('W', fd, offset, data, (size_t)written);
+    leave(entered);
     return written;
 }
 
@@ -184,20 +211,24 @@ ssize_t pwrite(int fd, const void *data, size_t length, off_t offset)
 
 ssize_t write(int fd, const void *data, size_t length)
 {
+    const int entered = enter();
     ssize_t written = syscall(SYS_write, fd, data, length);
     if (written > 0 && getenv("RECORD_ROOT")) {
         off_t end = lseek(fd, 0, SEEK_CUR); /* the end of the written bytes, also with O_APPEND */
         if (end >= written)
             on_file('W', fd, end - written, data, (size_t)written);
     }
+    leave(entered);
     return written;
 }
 
 int ftruncate64(int fd, off_t length)
 {
+    const int entered = enter();
     int result = (int)syscall(SYS_ftruncate, fd, length);
     if (result == 0)
         on_file('T', fd, length, NULL, 0);
+    leave(entered);
     return result;
 }
 
@@ -208,9 +239,11 @@ int ftruncate(int fd, off_t length)
 
 int posix_fallocate64(int fd, off_t offset, off_t length)
 {
+    const int entered = enter();
     int result = syscall(SYS_fallocate, fd, 0, offset, length) == 0 ? 0 : errno;
     if (result == 0)
         on_file('A', fd, offset + length, NULL, 0);
+    leave(entered);
     return result;
 }
 
@@ -269,9 +302,11 @@ int renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
     char target[PATH_MAX];
     int known = path_of(to_fd, to, target);
+    const int entered = enter();
     int result = (int)syscall(SYS_renameat, from_fd, from, to_fd, to);
     if (result == 0 && known)
         on_name('R', from_fd, from, target);
+    leave(entered);
     return result;
 }
 
@@ -282,9 +317,11 @@ int rename(const char *from, const char *to)
 
 int unlinkat(int dir_fd, const char *name, int flags)
 {
+    const int entered = enter();
     int result = (int)syscall(SYS_unlinkat, dir_fd, name, flags);
     if (result == 0)
         on_name('U', dir_fd, name, NULL);
+    leave(entered);
     return result;
 }
 
@@ -300,9 +337,11 @@ int rmdir(const char *name)
 
 int mkdirat(int dir_fd, const char *name, mode_t mode)
 {
+    const int entered = enter();
     int result = (int)syscall(SYS_mkdirat, dir_fd, name, mode);
     if (result == 0)
         on_name('M', dir_fd, name, NULL);
+    leave(entered);
     return result;
 }
 
@@ -313,9 +352,11 @@ int mkdir(const char *name, mode_t mode)
 
 int symlinkat(const char *target, int dir_fd, const char *name)
 {
+    const int entered = enter();
     int result = (int)syscall(SYS_symlinkat, target, dir_fd, name);
     if (result == 0)
         on_name('Y', dir_fd, name, target);
+    leave(entered);
     return result;
 }
 
@@ -328,9 +369,11 @@ int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
 {
     char target[PATH_MAX];
     int known = path_of(to_fd, to, target);
+    const int entered = enter();
     int result = (int)syscall(SYS_linkat, from_fd, from, to_fd, to, flags);
     if (result == 0 && known)
         on_name('L', from_fd, from, target);
+    leave(entered);
     return result;
 }
 

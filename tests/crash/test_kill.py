@@ -109,18 +109,24 @@ def load_until_killed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("start", "kills"), [(ours, KILLS), (keeping_history, 30)])
+@pytest.mark.parametrize(
+    ("start", "kills", "options"),
+    [(ours, KILLS, ()), (ours, 30, ("--body-memory", "2K")), (keeping_history, 30, ())],
+)
 def test_killed_again_and_again_under_load(
-    tmp_path: Path, start: Callable[..., AbstractContextManager[Server]], kills: int
+    tmp_path: Path,
+    start: Callable[..., AbstractContextManager[Server]],
+    kills: int,
+    options: tuple[str, ...],
 ) -> None:
     dice = random.Random(7)
     actors = [Actor(f"client {i}", put_share=0.3) for i in range(CLIENTS)]
     since = 1
     for _ in range(kills):
         gone = {number for actor in actors for number in actor.gone}
-        with start("-b", tmp_path, *ARGUMENTS) as server:
+        with start("-b", tmp_path, *ARGUMENTS, *options) as server:
             load_until_killed(server, actors, dice.uniform(0.02, 0.4))
-        with start("-b", tmp_path, *ARGUMENTS) as server, server.connect() as client:
+        with start("-b", tmp_path, *ARGUMENTS, *options) as server, server.connect() as client:
             steps = [actor.pending for actor in actors if actor.pending]
             bodies = {step.after.body for step in steps if step.job is None}
             for actor in actors:

@@ -7,7 +7,9 @@ the acknowledged changes before each cut are known.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import fcntl
 import os
 import random
 import shutil
@@ -17,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,6 +38,8 @@ from beanstalkd_py.archiver.store_settings import StoreSettings
 from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.binlog.layout import WHOLE
 from beanstalkd_py.binlog.verify import verify
+from beanstalkd_py.history.files import layout
+from beanstalkd_py.history.files.checkpoint import Dispatched
 from beanstalkd_py.history.reader import StoreReader
 
 MEMORY = Path("/dev/shm")
@@ -106,12 +111,19 @@ class Recording:
     def release_syncs(self) -> None:
         (self.home / "control").unlink(missing_ok=True)
 
+    @contextlib.contextmanager
+    def ready_to_kill(self) -> Iterator[None]:
+        """Wait until each change of a file is recorded, and let nobody begin one meanwhile."""
+        with self.log.open("rb") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
+            yield
+
     def cut(self) -> None:
         """Add a possible power cut at this moment."""
         self.cuts.append(Cut(self.size, copy.deepcopy(self.actors)))
 
-    def cut_during_start(self, begun_at: int, dice: random.Random) -> None:
-        """Add possible power cuts during a start, in which the server acknowledges nothing."""
+    def cut_while_idle(self, begun_at: int, dice: random.Random) -> None:
+        """Add possible power cuts since `begun_at`; the server acknowledged nothing since then."""
         for at in sorted(dice.randrange(begun_at, self.size + 1) for _ in range(3)):
             self.cuts.append(Cut(at, copy.deepcopy(self.actors)))
 
@@ -196,7 +208,9 @@ def check_images(recording: Recording, each: int, seed: str) -> int:
 
 
 def check_history(image: Path, cut: Cut) -> None:
-    """Check that the history has each acknowledged deletion once."""
+    """Check that the history has each acknowledged deletion once, and no half record."""
+    if has_messages(image / HISTORY):
+        assert Dispatched.load(image / HISTORY / layout.DISPATCHED) is not None
     archive_rest(StoreSettings(image / HISTORY), [image / BINLOG], print)
     with StoreReader.open(image / HISTORY) as store:
         reported = Counter(int(message.properties["KEYS"]) for message in store.scan())
@@ -207,6 +221,14 @@ def check_history(image: Path, cut: Cut) -> None:
     assert reported.keys() <= gone | pending
 
 
+def has_messages(history: Path) -> bool:
+    try:
+        with (history / layout.COMMIT_LOG / layout.segment_name(0)).open("rb") as log:
+            return any(log.read(1024))
+    except FileNotFoundError:
+        return False
+
+
 # --- scenarios -----------------------------------------------------------------------------------
 
 
@@ -214,7 +236,7 @@ def serve_and_kill(recording: Recording, steps: int, dice: random.Random, *args:
     """Serve the folder, run steps, and kill the server during unsynced work."""
     begun_at = recording.size
     with ours("-b", recording.folder, *SMALL_FILES, *args) as server, server.connect() as client:
-        recording.cut_during_start(begun_at, dice)
+        recording.cut_while_idle(begun_at, dice)
         recording.settle_pending_steps(client)
         recording.cut()
         for _ in range(steps):
@@ -231,7 +253,8 @@ def kill_with_unsynced_work(recording: Recording, server: Server, client: Client
     recording.send(client)
     assert eventually(lambda: recording.size > size, SOON_S)
     time.sleep(0.02)  # for other work, such as compaction
-    server.kill()
+    with recording.ready_to_kill():
+        server.kill()
     recording.release_syncs()
 
 
@@ -241,7 +264,8 @@ def kill_one_worker(recording: Recording, server: Server, client: Client) -> Non
     recording.send(client)
     time.sleep(0.05)
     before = children(server.pid)
-    os.kill(before[0], 9)
+    with recording.ready_to_kill():
+        os.kill(before[0], 9)
     assert eventually(lambda: before[0] not in children(server.pid), SOON_S)
     recording.release_syncs()
     assert eventually(lambda: len(children(server.pid)) == len(before), SOON_S)
@@ -253,23 +277,56 @@ def restarts(recording: Recording, dice: random.Random) -> None:
     assert recording.moved > 0
 
 
+def restarts_with_few_bodies_in_memory(recording: Recording, dice: random.Random) -> None:
+    for workers in ("1", "1", "2"):
+        serve_and_kill(recording, 20, dice, "--body-memory", "500", "--workers", workers)
+    assert recording.moved > 0
+
+
 def stops(recording: Recording, dice: random.Random) -> None:
     """Stop the server gracefully; each stop adds a small file with a length entry."""
     for _ in range(4):
         begun_at = recording.size
         with ours("-b", recording.folder, *SMALL_FILES) as server, server.connect() as client:
-            recording.cut_during_start(begun_at, dice)
+            recording.cut_while_idle(begun_at, dice)
             recording.settle_pending_steps(client)
             for _ in range(8):
                 recording.step(client)
             begun_at = recording.size
             assert server.stop() == 0
-            recording.cut_during_start(begun_at, dice)
+            recording.cut_while_idle(begun_at, dice)
 
 
 def restarts_with_history(recording: Recording, dice: random.Random) -> None:
+    """Let the archiver, which starts later than the server, take part in every step."""
+    args = ("-b", recording.folder, *SMALL_FILES, "--history", recording.history)
+    dispatched = recording.history / layout.DISPATCHED
     for _ in range(3):
-        serve_and_kill(recording, 12, dice, "--history", str(recording.history))
+        begun_at = recording.size
+        begun_ns = time.time_ns()
+        with ours(*args) as server, server.connect() as client:
+            recording.settle_pending_steps(client)
+            opened = partial(is_changed, dispatched, begun_ns)
+            assert eventually(opened, SOON_S)
+            recording.cut_while_idle(begun_at, dice)
+            for _ in range(12):
+                recording.step(client)
+                begun_at = recording.size
+                assert eventually(partial(is_archived, recording), SOON_S)
+                if dice.random() < 0.3:
+                    recording.cut_while_idle(begun_at, dice)
+            kill_with_unsynced_work(recording, server, client)
+
+
+def is_changed(path: Path, since_ns: int) -> bool:
+    return path.exists() and path.stat().st_mtime_ns > since_ns
+
+
+def is_archived(recording: Recording) -> bool:
+    """Return whether the history has every job whose deletion was acknowledged."""
+    gone = {job for actor in recording.actors for job in actor.gone}
+    with StoreReader.open(recording.history) as store:
+        return gone <= {int(message.properties["KEYS"]) for message in store.scan()}
 
 
 def several_workers(recording: Recording, dice: random.Random) -> None:
@@ -289,7 +346,8 @@ def worker_replacement(recording: Recording, dice: random.Random) -> None:
                     recording.step(client)
                 recording.cut()
                 kill_one_worker(recording, server, client)
-        server.kill()
+        with recording.ready_to_kill():
+            server.kill()
 
 
 def changing_numbers_of_workers(recording: Recording, dice: random.Random) -> None:
@@ -301,8 +359,9 @@ def changing_numbers_of_workers(recording: Recording, dice: random.Random) -> No
             stderr=subprocess.DEVNULL,
         )
         time.sleep(dice.uniform(0.1, 0.5))
-        started.kill()
-        started.wait()
+        with recording.ready_to_kill():
+            started.kill()
+            started.wait()
 
 
 def interval_syncs(recording: Recording, dice: random.Random) -> None:
@@ -318,7 +377,8 @@ def interval_syncs(recording: Recording, dice: random.Random) -> None:
             recording.cut()
             for _ in range(5):
                 recording.step(client)
-            server.kill()
+            with recording.ready_to_kill():
+                server.kill()
 
 
 def failed_syncs(recording: Recording, dice: random.Random, *more: str) -> None:
@@ -327,7 +387,7 @@ def failed_syncs(recording: Recording, dice: random.Random, *more: str) -> None:
     for _ in range(3):
         begun_at = recording.size
         with ours(*args) as server, server.connect() as client:
-            recording.cut_during_start(begun_at, dice)
+            recording.cut_while_idle(begun_at, dice)
             recording.settle_pending_steps(client)
             recording.cut()
             for _ in range(10):
@@ -346,6 +406,7 @@ def failed_syncs_with_history(recording: Recording, dice: random.Random) -> None
 
 SCENARIOS = [
     restarts,
+    restarts_with_few_bodies_in_memory,
     stops,
     restarts_with_history,
     several_workers,
@@ -368,12 +429,14 @@ def run(recording: Recording, scenario: Scenario, seed: str, each: int) -> int:
 @pytest.mark.timeout(600)
 def test_power_cuts(recording: Recording, scenario: Scenario) -> None:
     # A disk with a history has large files.
-    each = 10 if "history" in scenario.__name__ else 40
+    each = 5 if "history" in scenario.__name__ else 40
     assert run(recording, scenario, "many", each) >= each * 5
 
 
 @pytest.mark.parametrize(
-    "scenario", [restarts, stops, worker_replacement, failed_syncs], ids=lambda each: each.__name__
+    "scenario",
+    [restarts, restarts_with_few_bodies_in_memory, stops, worker_replacement, failed_syncs],
+    ids=lambda each: each.__name__,
 )
 def test_a_few_power_cuts(recording: Recording, scenario: Scenario) -> None:
     assert run(recording, scenario, "few", each=5) >= 20

@@ -186,7 +186,7 @@ def _install(files: Path) -> list[str]:
     system = files / "etc/systemd/system"
     system.mkdir(parents=True)
     (files / "etc/default").mkdir()
-    for unit in UNITS.glob("beanstalkd-py*.s*"):
+    for unit in [*UNITS.glob("beanstalkd-py*.s*"), *UNITS.glob("*.timer")]:
         shutil.copy(unit, system)
     # The boot fills an empty file; this machine's id would name its journal.
     (files / "etc/machine-id").touch()

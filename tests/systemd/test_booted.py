@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trustme
@@ -17,6 +18,7 @@ from systemd.machine import PREFIX, UNITS, Machine, booted
 from wire import Client, NoReplyError, inserted_id
 
 SERVICE, SOCKET = "beanstalkd-py.service", "beanstalkd-py.socket"
+SHIP, TIMER = "beanstalkd-py-ship.service", "beanstalkd-py-ship.timer"
 DEBIAN = "beanstalkd.service"
 EXPOSURE = 1.5
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -34,9 +36,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 def system(machine: Machine) -> Iterator[Machine]:
     """The machine, without services, options and jobs of other tests."""
     yield machine
-    machine.systemctl("stop", SOCKET, "beanstalkd*.service", check=False)
+    machine.systemctl("stop", SOCKET, TIMER, "beanstalkd*.service", check=False)
     machine.run("sh", "-c", "rm -rf /etc/default/beanstalkd-py* /etc/beanstalkd-py.toml")
-    machine.run("sh", "-c", f"rm -rf {CONFIGURATION}/beanstalkd*.service.d")
+    machine.run("sh", "-c", f"rm -rf {CONFIGURATION}/beanstalkd*.d")
     machine.run("sh", "-c", "rm -rf /var/lib/beanstalkd-py* /var/lib/private/beanstalkd-py*")
     machine.run("sh", "-c", "rm -rf /var/lib/beanstalkd/*")
     machine.systemctl("daemon-reload")
@@ -256,6 +258,34 @@ def test_the_archiver_works_in_the_unit(system: Machine) -> None:
     stored = system.path("/var/lib/private/beanstalkd-py.history")
     owner = system.path("/var/lib/private/beanstalkd-py").stat().st_uid
     assert {path.stat().st_uid for path in stored.rglob("*")} == {owner}
+
+
+def test_binlogs_are_shipped_beside_the_service(system: Machine) -> None:
+    """As a user of the service, in its sandbox, by the timer; the archiver waits for it."""
+    target = system.path("/srv/binlogs")
+    system.run("mkdir", "-p", "-m", "777", "/srv/binlogs")
+    system.path("/etc/default/beanstalkd-py-ship").write_text("TARGET=/srv/binlogs\n")
+    drop_in(system, "[Service]\nReadWritePaths=/srv/binlogs\n", SHIP)
+    set_options(system, "--workers 1 -s 20000 --history /var/lib/beanstalkd-py.history")
+    system.systemctl("start", SERVICE)
+    system.systemctl("start", SHIP)
+    with system.connect() as client:
+        for _ in range(200):
+            client.ask(b"delete %d\r\n" % client.put(b"x" * 400))
+    drop_in(system, "[Timer]\nOnActiveSec=1\n", TIMER)
+    system.systemctl("start", TIMER)
+
+    def shipped() -> list[Path]:
+        return sorted(target.glob("*/binlog.*"))
+
+    assert eventually(lambda: len(shipped()) > 4, PROMPT_S), system.journal("-u", SHIP)
+    system.systemctl("stop", TIMER)
+    numbers = sorted(int(path.suffix[1:]) for path in shipped())
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert "copied " in system.journal("-u", SHIP)
+    assert system.show(SHIP, "Result") == "success"
+    assert exposure(system, SHIP) <= 2.5
+    system.run("rm", "-rf", "/srv/binlogs")
 
 
 def test_a_restarting_archiver_shows_in_all_reports(system: Machine) -> None:

@@ -19,6 +19,7 @@ SERVICE, TEMPLATE, SOCKET = (
     "beanstalkd-py@.service",
     "beanstalkd-py.socket",
 )
+SHIP, TIMER = "beanstalkd-py-ship.service", "beanstalkd-py-ship.timer"
 EXPOSURE = 1.5
 
 
@@ -40,7 +41,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", [SERVICE, "beanstalkd-py@mail.service", SOCKET])
+@pytest.mark.parametrize("name", [SERVICE, "beanstalkd-py@mail.service", SOCKET, SHIP, TIMER])
 def test_systemd_verifies_the_units(installed: Path, name: str) -> None:
     if "@" in name:
         (installed / name).symlink_to(installed / TEMPLATE)

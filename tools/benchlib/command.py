@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import BenchError
+from .backlog import BACKLOG_SCENARIOS
 from .history import HISTORY_SCENARIOS
 from .load import PYTHON
 from .placement import PLACEMENTS, placement
@@ -22,7 +23,7 @@ from .scenarios import Bench, Figures, Scenario, Settings, cleaned
 from .servers import ServerSpec
 from .shards import SHARD_SCENARIOS
 
-SCENARIOS = SINGLE_SCENARIOS + SHARD_SCENARIOS + HISTORY_SCENARIOS
+SCENARIOS = SINGLE_SCENARIOS + SHARD_SCENARIOS + HISTORY_SCENARIOS + BACKLOG_SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
@@ -80,6 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--heap-both", action="store_true", help="measure heap for the reference as well")
     add("--idle", type=positive, default=10_000, help="for idle (%(default)s)")
     add("--restart-jobs", type=positive, default=1_000_000, help="for restart (%(default)s)")
+    add("--backlog-jobs", type=positive, default=1_000_000, help="for backlog (%(default)s)")
     add("--folder", type=Path, default=BUILD / "bench", help="for binlogs (%(default)s)")
     add("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     add("--markdown", action="store_true", help="print the table as Markdown")
@@ -117,6 +119,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
         heap_priorities=options.heap_priorities,
         idle=options.idle,
         restart_jobs=options.restart_jobs,
+        backlog_jobs=options.backlog_jobs,
         own_tubes=options.tube_per_connection,
     )
 

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from beanstalkd_py import pipeline
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 
-from . import timelines
+from . import interactive, timelines
 from .spark import seconds_of, session, write_binlog
 
 FEW = ["id", "tube", "state", "created_at"]
@@ -151,9 +151,17 @@ def main() -> None:
         metavar="N",
         help="instead: `timelines` over about N entries each (1, 2, 4 and 10 million)",
     )
+    parser.add_argument(
+        "--interactive",
+        action="store_true",
+        help="instead: `pipeline run tube-metrics` over 20,000 jobs, with its start",
+    )
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-pipeline-"))
     try:
+        if options.interactive:
+            interactive.measure(folder, options.rounds)
+            return
         if options.timelines is not None:
             sizes = sorted(options.timelines) or timelines.SIZES
             timelines.measure(folder, min(*sizes, options.entries), sizes)

@@ -28,7 +28,7 @@ CLOSE_SECONDS = 2.0
 WORKERS = 2
 ROUNDS = 5
 WATCHED = 8
-WATCHED_JOBS = 64_000
+WATCHED_JOBS = 160_000
 
 
 def tubes_by_shard(spec: ServerSpec, workers: int) -> list[bytes]:
@@ -165,7 +165,8 @@ def measure_watching(bench: Bench, spec: ServerSpec) -> Figures:
 
 def watching_load(bench: Bench, spec: ServerSpec, clients: int, *options: str) -> LoadResult:
     with running(spec, bench.folder, *options) as server:
-        return bench.load(server, clients, 1, watch=WATCHED, fill=WATCHED_JOBS)
+        jobs = WATCHED_JOBS if clients > 1 else WATCHED_JOBS // 4
+        return bench.load(server, clients, 1, watch=WATCHED, fill=jobs)
 
 
 def measure_connections(bench: Bench, spec: ServerSpec) -> Figures:

@@ -17,6 +17,7 @@ from beanstalkd_py.cli.output import notice
 from beanstalkd_py.cli.server.config_layers import WORDS, LayeredCommand
 from beanstalkd_py.cli.server.serve_options import (
     check_history_options,
+    check_limit_options,
     check_tls_options,
     history_options,
     limit_options,
@@ -220,6 +221,7 @@ def serve_options(ctx: click.Context) -> options.ServeOptions:
     """Return the options of a context of `serve`. Raises click's errors."""
     check_tls_options(ctx.params)
     check_history_options(ctx.params)
+    check_limit_options(ctx.params)
     given = {name: value for name, value in ctx.params.items() if value is not None}
     sources = {ctx.get_parameter_source(name) for name in ("listen", "port")}
     return options.ServeOptions(

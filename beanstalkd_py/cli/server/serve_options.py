@@ -8,7 +8,15 @@ from typing import Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_types import ArgumentType, Bytes, Duration, Limit, Timeout
+from beanstalkd_py.cli.argument_types import (
+    AUTO,
+    ArgumentType,
+    Bytes,
+    Duration,
+    Limit,
+    NumberOrAuto,
+    Timeout,
+)
 from beanstalkd_py.cli.options import file_option, folder_option, in_order, option
 from beanstalkd_py.server import options
 
@@ -44,6 +52,11 @@ limit_options = in_order(
     option(
         "--max-memory",
         "Reply OUT_OF_MEMORY to puts when all jobs use this much memory; 512M, 4G.",
+        Bytes(),
+    ),
+    option(
+        "--body-memory",
+        "Keep job bodies of this size in memory, and read others back from the binlog; 512M, 4G.",
         Bytes(),
     ),
     option(
@@ -86,7 +99,27 @@ limit_options = in_order(
     file_option("--tls-cert", "Server certificate with its chain; PEM."),
     file_option("--tls-key", "Key of the server certificate; PEM."),
     file_option("--tls-ca", "Require client certificates signed by these CAs; PEM."),
+    option(
+        "--tls-processes",
+        (
+            "Number of processes for TLS. auto starts one per two usable processors, or a single"
+            f" one with fewer than {options.FEW_PROCESSORS} processors."
+        ),
+        NumberOrAuto(
+            "a number of processes",
+            options.AUTO_TLS_PROCESSES,
+            minimum=1,
+            maximum=options.MAX_TLS_PROCESSES,
+        ),
+        default=AUTO,
+    ),
 )
+
+
+def check_limit_options(given: Mapping[str, Any]) -> None:
+    """Raise UsageError if a limit of a context requires another option."""
+    if given["body_memory"] and given["binlog_dir"] is None:
+        raise click.UsageError("option --body-memory requires a binlog; use -b DIR")
 
 
 def check_tls_options(given: Mapping[str, Any]) -> None:
@@ -94,8 +127,8 @@ def check_tls_options(given: Mapping[str, Any]) -> None:
     from beanstalkd_py.server.accept.addresses import parse_host_port
 
     if given["tls_listen"] is None:
-        for name in ("cert", "key", "ca"):
-            if given[f"tls_{name}"] is not None:
+        for name in ("cert", "key", "ca", "processes"):
+            if given[f"tls_{name}"]:
                 raise click.UsageError(f"option --tls-{name} requires --tls-listen HOST:PORT")
         return
     try:

@@ -21,8 +21,6 @@ from beanstalkd_py.regular_file import read_regular
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">5q")
-DISPATCHED_BYTES = 512
-"""One sector, which a disk writes atomically."""
 
 
 @dataclass(slots=True)
@@ -81,11 +79,12 @@ class Dispatched:
         return loaded if loaded._crc() == values.get("crc") else None
 
     def save(self, path: Path) -> None:
-        """Write the file durably: a line of JSON, filled with spaces. Raises OSError."""
-        line = _as_json({**asdict(self), "crc": self._crc()})
-        data = line.ljust(DISPATCHED_BYTES - 1) + b"\n"
-        assert len(data) == DISPATCHED_BYTES
-        layout.overwrite(path, data)
+        """Replace the file durably by a line of JSON. Raises OSError.
+
+        A power cut leaves it whole, old or new: without it, recovery takes the store for another
+        program's and accepts records whose properties were not written.
+        """
+        layout.write_file(path, _as_json({**asdict(self), "crc": self._crc()}) + b"\n")
 
 
 def _as_json(values: dict[str, Any]) -> bytes:

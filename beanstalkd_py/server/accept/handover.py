@@ -1,4 +1,4 @@
-"""Passes accepted connections to a worker by SCM_RIGHTS, and counts its free slots."""
+"""Passes accepted connections to a process by SCM_RIGHTS, and counts its free slots."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 from typing import Any
 
 import gevent
+from gevent.lock import Semaphore
 
 from beanstalkd_py.server.process.channel import TRANSIENT, scm_rights
 from beanstalkd_py.server.process.fd_wait import WRITE, FdWatcher
@@ -16,7 +17,11 @@ BATCH = 64
 """Descriptors in one message; the kernel accepts 253."""
 RESERVED_DESCRIPTORS = 64
 """Descriptors of a worker for its files, channels and epoll sets."""
+DESCRIPTORS_PER_LINK = 2
+"""A socket to another worker, and its doorbell."""
 RETRY_S = 0.02
+CERTIFICATES = b"certificates"
+"""The data of a message with a file of certificates, for the connections of later messages."""
 
 
 class Handover:
@@ -29,6 +34,7 @@ class Handover:
         # The connections of a predecessor were all adopted or written off.
         self._passed = int(counters.total_connections)
         self._writable = FdWatcher(connections.fileno(), WRITE)
+        self._sending = Semaphore()  # a watcher serves one greenlet at a time
 
     @property
     def passed(self) -> int:
@@ -56,22 +62,33 @@ class Handover:
 
     def pass_copies(self, fds: list[int]) -> bool:
         """Pass descriptors that the caller still owns; return False if the worker is gone."""
-        try:
-            while not self._try_send(fds):
-                pass
-        except (BrokenPipeError, ConnectionResetError):
+        # One byte each, so that the process knows how many descriptors it failed to receive.
+        if not self._send(bytes(len(fds)), fds):
             return False
         self._passed += len(fds)
         return True
+
+    def pass_certificates(self, fd: int) -> None:
+        """Pass a file that the caller still owns, to a TLS process."""
+        self._send(CERTIFICATES, [fd])
 
     def close(self) -> None:
         """Close the watcher. The caller owns the socket."""
         self._writable.close()
 
-    def _try_send(self, fds: list[int]) -> bool:
-        # One byte each, so that the worker knows how many descriptors it failed to receive.
+    def _send(self, data: bytes, fds: list[int]) -> bool:
+        """Wait while the socket is full; return False if the process is gone."""
         try:
-            self._socket.sendmsg([bytes(len(fds))], scm_rights(*fds))
+            with self._sending:
+                while not self._try_send(data, fds):
+                    pass
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
+
+    def _try_send(self, data: bytes, fds: list[int]) -> bool:
+        try:
+            self._socket.sendmsg([data], scm_rights(*fds))
         except BlockingIOError:
             self._writable.wait()
             return False

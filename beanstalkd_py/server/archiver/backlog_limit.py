@@ -1,7 +1,8 @@
 """Limits the backlog of the archiver, so that a full history never stops the queue.
 
-Done files wait in the binlog folders until they are archived. The oldest are removed unread when
-they exceed the limit, or when a worker has no space for its binlog.
+Done files wait in the binlog folders until they are archived, and shipped if `pipeline ship` runs
+there. When they exceed the limit, or when a worker has no space for its binlog, they no longer wait
+for shipping. If that is not enough, the oldest are removed unread.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from beanstalkd_py.archiver.shipped_files import keep_no_longer
 from beanstalkd_py.binlog.done_files import DoneFile, list_done_files, remove_files
+from beanstalkd_py.binlog.layout import top_of
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.logging.setup import LOGGER
 
 SPARE_BYTES = 1 << 16
 """For the file system's metadata."""
+WAIT_CHECKS = 12
+"""Checks in which the archiver may remove files that were kept for shipping."""
 
 
 class BacklogLimit:
@@ -40,16 +45,29 @@ class BacklogLimit:
         self.lost_bytes = 0
         self._folders = list(folders)
         self._is_refusing = is_refusing
+        self._checks_to_wait = 0
 
     def enforce(self) -> None:
         """Remove files beyond the limit. Raises OSError."""
         waiting = [list_done_files(folder) for folder in self._folders]
+        self.waiting_bytes = sum(each.size for files in waiting for each in files)
+        full = [
+            folder
+            for index, folder in enumerate(self._folders)
+            if self._is_refusing(index) and not self._has_space(folder)
+        ]
+        if full or self.waiting_bytes > self.most_bytes:
+            if self._release_unshipped():
+                self._checks_to_wait = WAIT_CHECKS
+            if self._checks_to_wait > 0:
+                self._checks_to_wait -= 1
+                return
         for index, folder in enumerate(self._folders):
-            if self._is_refusing(index) and not self._has_space(folder):
+            if folder in full:
                 files = waiting[index] or self._files_on_same_disk(folder, waiting)
                 if files:
-                    self._remove(files, 1, f"no space for the binlog of worker {index}")
-        self.waiting_bytes = sum(each.size for files in waiting for each in files)
+                    reason = f"no space for the binlog of worker {index}"
+                    self.waiting_bytes -= self._remove(files, 1, reason)
         while self.waiting_bytes > self.most_bytes:
             largest = max(waiting, key=lambda files: sum(each.size for each in files))
             over = self.waiting_bytes - self.most_bytes
@@ -58,6 +76,17 @@ class BacklogLimit:
                 over -= largest[count].size
                 count += 1
             self.waiting_bytes -= self._remove(largest, count, "backlog exceeds the limit")
+
+    def _release_unshipped(self) -> bool:
+        """Let the archiver remove files that were not shipped; return whether it kept any."""
+        released = [top for top in {*map(top_of, self._folders)} if keep_no_longer(top)]
+        for top in released:
+            LOGGER.warning(
+                "%s: no longer keeping binlog files that 'pipeline ship' has not copied, because"
+                " the backlog exceeds the limit or the binlog has no space",
+                top,
+            )
+        return bool(released)
 
     def _has_space(self, folder: Path) -> bool:
         """Return whether a file fits, so that the worker will recover by itself."""

@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import Metric
 from beanstalkd_py import PROTOCOL_VERSION, __version__
 from beanstalkd_py.server.metrics.families import Samples, counter, counters, gauge, gauges
 from beanstalkd_py.server.options import NS_PER_S
+from beanstalkd_py.server.process.proc_stats import process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.stats.stats_reply import COMMANDS, connection_totals, cpu_times_us
 from beanstalkd_py.server.stats.worker_stats import Component
@@ -67,7 +68,7 @@ QUEUE_TIME = BucketBounds(20, 48, step=2, per_unit=NS_PER_S)
 JOB_STATES = ("ready", "reserved", "delayed", "buried")
 ROLES = {"producer": "producers", "worker": "workers", "waiting": "waiting"}
 
-TIMED = (*COMMANDS, "reserve-job", "kick-job", "quit")
+TIMED = (*COMMANDS, "reserve-job", "kick-job", "features", "list-jobs", "truncate", "quit")
 """In the order of bs_verb in csrc/api/types.h. A quit has no reply, so no duration."""
 
 REFUSED = (
@@ -84,6 +85,7 @@ _GAUGES = (
     ("binlog_oldest_index", "binlog_oldest", "Number of the oldest file of the binlog."),
     ("binlog_current_index", "binlog_current", "Number of the current file of the binlog."),
     ("job_memory_bytes", "job_bytes", "Memory of all jobs, as --max-memory counts it."),
+    ("body_memory_bytes", "body_bytes", "Part of it in separate bodies: --body-memory."),
     ("binlog_full", "binlog_full", "1 if the binlog has no space on disk and puts are refused."),
 )
 _COUNTERS = (
@@ -95,6 +97,9 @@ _COUNTERS = (
     ("history_notes_left_out", "deferred_dropped", "Deferred entries dropped for lack of space."),
     ("mesh_received_bytes", "peer_bytes_in", "Bytes received from other workers."),
     ("mesh_sent_bytes", "peer_bytes_out", "Bytes sent to other workers."),
+    ("bodies_read", "bodies_read", "Bodies read back from the binlog."),
+    ("bodies_awaited", "bodies_awaited", "Times that a body in the binlog was needed."),
+    ("bodies_unreadable", "bodies_unreadable", "Failed attempts to read a body back."),
     ("tubes_refused", "refused_tubes", "Commands refused for --max-tubes."),
     ("connections_moved_in", "moved_in", "Connections taken over from other workers."),
     ("connections_moved_out", "moved_out", "Connections handed to other workers."),
@@ -137,6 +142,7 @@ class ServerMetrics:
         self._components = components
         self._started = time.time() - (time.monotonic() - setup.started_mono)
         self._cpu = [_CpuTime() for _ in range(shared.pointer.workers)]
+        self._tls_cpu = [_CpuTime() for _ in range(shared.pointer.tls_processes)]
 
     def collect(self) -> Iterator[Metric]:
         workers = self._shared.all_counters()
@@ -175,7 +181,7 @@ class ServerMetrics:
         options = self._setup.options
         yield gauge("max_job_size_bytes", "Larger jobs are refused.", options.max_job_size)
         yield gauge("binlog_max_file_size_bytes", "Of a binlog file.", options.file_size)
-        user_us, system_us = cpu_times_us(os.getpid(), [*workers, self._shared.tls])
+        user_us, system_us = cpu_times_us(os.getpid(), [*workers, *self._shared.all_tls_counters()])
         samples = [(["user"], user_us / 1e6), (["system"], system_us / 1e6)]
         yield counters("cpu_seconds", "Processor time of all processes.", ["mode"], samples)
 
@@ -200,6 +206,7 @@ class ServerMetrics:
         for name, limit, text in (
             ("connections_limit", options.max_connections, "--max-connections."),
             ("job_memory_limit_bytes", options.max_memory, "--max-memory."),
+            ("body_memory_limit_bytes", options.body_memory, "--body-memory."),
             ("tubes_limit", options.max_tubes, "--max-tubes."),
         ):
             if limit:
@@ -209,11 +216,24 @@ class ServerMetrics:
         timed_out = sum(one.timed_out_connections for one in [*workers, parent])
         yield counter("connections_timed_out", "Connections closed at a timeout.", timed_out)
         if options.tls_listen is not None:
-            tls = self._shared.tls
-            yield gauge("tls_connections", "Open connections with TLS.", tls.connections)
-            yield counter("tls_connections_accepted", "Connections for TLS.", tls.total_connections)
-            text = "Connections for TLS without a successful handshake."
-            yield counter("tls_connections_failed", text, tls.closed_connections)
+            yield from self._tls()
+
+    def _tls(self) -> Iterator[Metric]:
+        processes = self._shared.all_tls_counters()
+        opened = sum(one.connections for one in processes)
+        yield gauge("tls_connections", "Open connections with TLS.", opened)
+        accepted = sum(one.total_connections for one in processes)
+        yield counter("tls_connections_accepted", "Connections for TLS.", accepted)
+        text = "Connections for TLS without a successful handshake."
+        failed = sum(one.closed_connections for one in processes)
+        yield counter("tls_connections_failed", text, failed)
+        text = "Processor time of a TLS process."
+        cpu = [
+            time.total(process_usage(one.pid).cpu_s)
+            for time, one in zip(self._tls_cpu, processes, strict=True)
+        ]
+        samples = [([str(index)], value) for index, value in enumerate(cpu)]
+        yield counters("tls_cpu_seconds", text, ["process"], samples)
 
     def _workers(self) -> Iterator[Metric]:
         statuses = [one.status() for one in self._supervisors]
@@ -239,7 +259,7 @@ class ServerMetrics:
 
 
 class _CpuTime:
-    """Processor time of one worker over all its processes, as far as it was sampled."""
+    """Processor time of one component over all its processes, as far as it was sampled."""
 
     def __init__(self) -> None:
         self._ended_s = 0.0

@@ -17,7 +17,11 @@ from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept.acceptor import Acceptor, Receiver
 from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.dispatch import Dispatcher
-from beanstalkd_py.server.accept.handover import RESERVED_DESCRIPTORS, Handover
+from beanstalkd_py.server.accept.handover import (
+    DESCRIPTORS_PER_LINK,
+    RESERVED_DESCRIPTORS,
+    Handover,
+)
 from beanstalkd_py.server.accept.listeners import Sockets
 from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
 from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
@@ -26,7 +30,7 @@ from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER, set_up_logging
 from beanstalkd_py.server.option_changes import NS_PER_MS, Changes
-from beanstalkd_py.server.options import SYNC_EACH, ServeOptions
+from beanstalkd_py.server.options import SYNC_EACH, ServeOptions, auto_tls_processes
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_OK
@@ -38,10 +42,11 @@ from beanstalkd_py.server.process.launch import (
     ChildProcess,
 )
 from beanstalkd_py.server.process.shared_memory import SharedMemory
+from beanstalkd_py.server.process.supervision import Supervisor
 from beanstalkd_py.server.stats.tube_stats import TubeStatsCache
 from beanstalkd_py.server.stats.worker_stats import Component
 from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
-from beanstalkd_py.server.tls.tls_supervisor import TLS_FULL, TlsSupervisor
+from beanstalkd_py.server.tls.tls_processes import TLS_FULL, TlsProcesses, start_tls_processes
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -79,6 +84,7 @@ class ParentLoop:
         several = len(workers) > 1
         restart = partial(start, WORKER_MODULE) if several else None
         self._workers = [WorkerSupervisor(self, worker, restart) for worker in workers]
+        self._tls = self._start_tls(partial(start, TLS_MODULE))
         self._dispatcher = self._new_dispatcher() if several else None
         self._single: Handover | None = None
         self._admission = Admission(setup.options, self._open_connections, shared.parent)
@@ -88,15 +94,15 @@ class ParentLoop:
         self._stopping = False
         self._status = EXIT_OK
         self._unanswered_ping = False
-        self._archiver = self._tls = None
+        self._archiver = None
         if setup.options.history is not None:
             limit = self._backlog_limit(setup.options)
             self._archiver = ArchiverSupervisor(partial(start, ARCHIVER_MODULE), limit)
-        if setup.certificates is not None:
-            start_tls = partial(start, TLS_MODULE)
-            certificates, descriptors = setup.certificates, setup.descriptors
-            self._tls = TlsSupervisor(start_tls, certificates, shared.tls, descriptors)
-        self._helpers = [one for one in (self._tls, self._archiver) if one is not None]
+        self._helpers: list[Supervisor] = []
+        if self._tls is not None:
+            self._helpers += self._tls.supervisors
+        if self._archiver is not None:
+            self._helpers.append(self._archiver)
         self._control = self._new_control()
         self._metrics = self._new_metrics()
 
@@ -119,8 +125,7 @@ class ParentLoop:
             return self._end.get() or EXIT_OK
         finally:
             self._stop_accepting()
-            for helper in self._helpers:
-                helper.stop()
+            gevent.joinall([gevent.spawn(one.stop) for one in self._helpers], raise_error=True)
             if self._control is not None:
                 self._control.close()
             if self._metrics is not None:
@@ -294,16 +299,18 @@ class ParentLoop:
 
     def _new_dispatcher(self) -> Dispatcher:
         count = len(self._workers)
-        # The parent has two sockets to each worker.
-        capacity = self._setup.descriptors - RESERVED_DESCRIPTORS - 2 * count
         options = self._setup.options
+        # The parent has two sockets to each worker and to each TLS process.
+        sockets = 2 * (count + self._shared.pointer.tls_processes)
+        capacity = self._setup.descriptors - RESERVED_DESCRIPTORS - sockets
         dispatcher = Dispatcher(count, options.colocate, self._shared.parent, capacity, self._spawn)
         dispatcher.set_timeouts(options)
         return dispatcher
 
     def _worker_capacity(self) -> int:
         """Return how many connections a worker can hold besides its links to all peers."""
-        return self._setup.descriptors - RESERVED_DESCRIPTORS - (len(self._workers) - 1)
+        links = DESCRIPTORS_PER_LINK * (len(self._workers) - 1)
+        return self._setup.descriptors - RESERVED_DESCRIPTORS - links
 
     # --- control socket and metrics -----------------------------------------------------------
 
@@ -337,13 +344,24 @@ class ParentLoop:
 
         return MetricsServer(self._sockets.metrics, collect, self.readiness)
 
+    # --- TLS ----------------------------------------------------------------------------------
+
+    def _start_tls(self, start: Callable[[int], ChildProcess]) -> TlsProcesses | None:
+        setup = self._setup
+        if setup.certificates is None:
+            return None
+        count = setup.options.tls_processes or auto_tls_processes()
+        return start_tls_processes(
+            count, start, setup.certificates, self._shared, setup.descriptors
+        )
+
     # --- workers ------------------------------------------------------------------------------
 
     def _backlog_limit(self, options: ServeOptions) -> BacklogLimit:
         def is_refusing(worker: int) -> bool:
             return bool(self._shared.counters(worker).binlog_refusing)
 
-        folders = map(Path, self._setup.config().folders)
+        folders = map(Path, self._setup.folder_paths)
         return BacklogLimit(folders, options.history_backlog, options.file_size, is_refusing)
 
     def _supervise(self, worker: WorkerSupervisor) -> None:
@@ -395,8 +413,8 @@ class ParentLoop:
         self._unanswered_ping = False
 
 
-def _accept_when_ready(tls: TlsSupervisor, acceptor: Acceptor) -> None:
-    tls.was_ready.wait()
+def _accept_when_ready(tls: TlsProcesses, acceptor: Acceptor) -> None:
+    tls.wait_until_ready()
     acceptor.run()
 
 

@@ -60,17 +60,23 @@ class ServerSetup:
     started_mono: float = field(default_factory=time.monotonic)
     instance_id: str = field(default_factory=lambda: os.urandom(INSTANCE_ID_BYTES).hex())
 
-    def config(self, worker: int = -1) -> ProcessConfig:
-        """Return the configuration of a worker, or of another process."""
+    @property
+    def folder_paths(self) -> list[str]:
+        """The binlog folders of all workers."""
+        return self.folders.paths if self.folders is not None else []
+
+    def config(self, module: str, index: int) -> ProcessConfig:
+        """Return the configuration of a process."""
+        from beanstalkd_py.server.process.launch import WORKER_MODULE
         from beanstalkd_py.server.process.messages import ProcessConfig
 
-        paths = self.folders.paths if self.folders is not None else []
+        paths = self.folder_paths
         return ProcessConfig(
             os.getpid(),
             self.instance_id,
             self.started_mono,
-            worker,
-            paths[worker : worker + 1] if worker >= 0 else paths,
+            index,
+            paths[index : index + 1] if module == WORKER_MODULE else paths,
             self.options,
         )
 
@@ -198,8 +204,8 @@ def _run(setup: ServerSetup, shared_fd: int, first_worker: ChildProcess | None) 
     shared = SharedMemory(shared_fd)
     shared.pointer.workers = count
 
-    def start(module: str, worker: int = -1, spawned: ChildProcess | None = None) -> ChildProcess:
-        return start_process(module, setup.config(worker), shared_fd, spawned)
+    def start(module: str, index: int = 0, spawned: ChildProcess | None = None) -> ChildProcess:
+        return start_process(module, setup.config(module, index), shared_fd, spawned)
 
     workers = [start(WORKER_MODULE, 0, first_worker)]
     workers += [start(WORKER_MODULE, number) for number in range(1, count)]

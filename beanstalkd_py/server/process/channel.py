@@ -6,12 +6,11 @@ closes its end, which the other side reads as the end of messages.
     to a child      ["configure", {...}]    always the first message: ProcessConfig
                     ["change", {...}]       ServeOptions
                     ["peer", index]         to a worker, with a socket to another worker
-                    ["certificates"]        to the TLS process, with a file of certificates
                     ["ask", number, name, arguments]
                     ["ping"], ["stop"]
     to the parent   ["ready"], ["failed", status, text], ["pong"]
                     ["answer", number, result]
-                    ["connection"]          of the TLS process, with a descriptor
+                    ["connection"]          of a TLS process, with a descriptor
                     ["status", {...}]       of the archiver: ArchiverStatus
 """
 
@@ -42,7 +41,6 @@ STOP = "stop"
 READY = "ready"
 FAILED = "failed"
 PONG = "pong"
-CERTIFICATES = "certificates"
 CONNECTION = "connection"
 STATUS = "status"
 

@@ -13,14 +13,14 @@ from beanstalkd_py.server.options import ServeOptions
 class ProcessConfig:
     """Constants of one start of the server, and of one process; `options` are those in force.
 
-    `worker` is -1 unless the process is a worker. `folders` are the binlog folders: a worker's own,
-    or those of all workers.
+    `index` numbers the processes of a module from 0. `folders` are the binlog folders: a worker's
+    own, or those of all workers.
     """
 
     parent_pid: int
     instance_id: str
     started_mono: float
-    worker: int
+    index: int
     folders: list[str]
     options: ServeOptions
 

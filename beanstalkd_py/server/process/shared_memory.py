@@ -17,7 +17,7 @@ MAX_WORKERS: int = lib.BS_MAX_WORKERS
 
 GAUGES = (
     *("urgent", "ready", "reserved", "delayed", "buried", "tubes"),
-    *("connections", "producers", "workers", "waiting", "job_bytes"),
+    *("connections", "producers", "workers", "waiting", "job_bytes", "body_bytes"),
     *("binlog_files", "binlog_bytes", "binlog_live_bytes", "binlog_refusing", "binlog_full"),
 )
 """Fields of bs_counters that are zero for an ended worker. Other fields keep their values."""
@@ -56,14 +56,16 @@ class SharedMemory:
         """
         return self.pointer.parent
 
-    @property
-    def tls(self) -> Any:
-        """The TLS process's `bs_counters`. They count handshakes as connections.
+    def tls_counters(self, process: int) -> Any:
+        """Return a view of one TLS process's `bs_counters`. They count handshakes as connections.
 
         `moved_out` counts successful handshakes, `connections` the tunnels, and `waiting` the
         tunnels whose worker has closed its end.
         """
-        return self.pointer.tls
+        return self.pointer.tls[process]
+
+    def all_tls_counters(self) -> list[Any]:
+        return [self.tls_counters(process) for process in range(self.pointer.tls_processes)]
 
     def open_connections(self) -> int:
         """Return how many connections that the parent accepted for several workers are open."""

@@ -65,7 +65,8 @@ class StatsReply:
         yield "platform", f'"{self._system.machine}"'
 
     def _process_items(self, counters: list[Any]) -> Iterator[tuple[str, object]]:
-        user_us, system_us = cpu_times_us(self._config.parent_pid, [*counters, self._shared.tls])
+        processes = [*counters, *self._shared.all_tls_counters()]
+        user_us, system_us = cpu_times_us(self._config.parent_pid, processes)
         yield "pid", self._config.parent_pid
         yield "version", f'"{PROTOCOL_VERSION}"'
         yield "rusage-utime", _seconds(user_us)

@@ -1,13 +1,13 @@
 """The files of --tls-cert, --tls-key and --tls-ca.
 
 The parent reads them before it drops privileges and at each reload, and sends their contents to the
-TLS process. Imports `ssl` only when needed, because that import is slow.
+TLS processes. Imports `ssl` only when needed, because that import is slow.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,20 +19,25 @@ from beanstalkd_py.server.options import ServeOptions
 if TYPE_CHECKING:
     import ssl
 
+TICKET_KEY_BYTES = 80
 _OPTIONS = ("--tls-cert", "--tls-key", "--tls-ca")
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """The contents of the files; without `ca` clients need no certificates."""
+    """The contents of the files, and a key for tickets of sessions that began with them.
+
+    Without `ca` clients need no certificates.
+    """
 
     cert: bytes
     key: bytes
     ca: bytes | None
+    ticket_key: bytes
 
     def to_memory_file(self) -> int:
         """Return the descriptor of an anonymous file, which the caller owns. Raises OSError."""
-        return _memory_file(msgpack.packb((self.cert, self.key, self.ca)))
+        return _memory_file(msgpack.packb(astuple(self)))
 
     @classmethod
     def from_memory_file(cls, fd: int) -> Certificates:
@@ -48,7 +53,7 @@ def read_certificates(options: ServeOptions) -> Certificates:
         None if path is None else _read(option, path)
         for option, path in zip(_OPTIONS, paths, strict=True)
     )
-    certificates = Certificates(cert or b"", key or b"", ca)
+    certificates = Certificates(cert or b"", key or b"", ca, os.urandom(TICKET_KEY_BYTES))
     make_context(certificates)
     return certificates
 
@@ -60,7 +65,9 @@ def make_context(certificates: Certificates) -> ssl.SSLContext:
     """
     import ssl
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    from beanstalkd_py.server.tls.session_tickets import server_context
+
+    context = server_context(certificates.ticket_key)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     _load_chain(context, certificates)

@@ -1,4 +1,4 @@
-"""The TLS process, from exec to exit.
+"""A TLS process, from exec to exit.
 
 It receives accepted connections by SCM_RIGHTS like a worker, and performs their handshakes. For
 each it creates a pair of plain sockets and sends one end to the parent, which routes it like any
@@ -8,6 +8,7 @@ other connection. A tunnel copies between the client and the other end.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import socket
@@ -22,7 +23,7 @@ from gevent.lock import Semaphore
 
 from beanstalkd_py import errors
 from beanstalkd_py.core.connections import origin_of
-from beanstalkd_py.server.accept.handover import BATCH, RETRY_S
+from beanstalkd_py.server.accept.handover import BATCH, CERTIFICATES, RETRY_S
 from beanstalkd_py.server.accept.networks import source_of
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import (
@@ -62,11 +63,12 @@ def main(
     set_up_logging(config.options.verbosity, config.options.log_format, SOURCE)
     log_in_background()
     raise_descriptor_limit()
-    return TlsTerminator(parent, socket.socket(fileno=connections_fd), shared.tls).run()
+    counters = shared.tls_counters(config.index)
+    return TlsTerminator(parent, socket.socket(fileno=connections_fd), counters).run()
 
 
 class TlsTerminator:
-    """`counters` is SharedMemory.tls."""
+    """`counters` is from SharedMemory.tls_counters."""
 
     def __init__(self, parent: channel.Channel, connections: socket.socket, counters: Any) -> None:
         self._parent = parent
@@ -103,8 +105,7 @@ class TlsTerminator:
             self._handle_message()
 
     def _handle_message(self) -> None:
-        message, fd = self._parent.receive_with_fd()
-        match message:
+        match self._parent.receive():
             case None | [channel.STOP]:
                 self._stop.set()
             case [channel.PING]:
@@ -112,18 +113,8 @@ class TlsTerminator:
             case [channel.CHANGE, dict(values)]:
                 options = ServeOptions(**values)
                 set_up_logging(options.verbosity, options.log_format, SOURCE)
-            case [channel.CERTIFICATES] if fd is not None:
-                self._load_certificates(fd)
             case _:
                 LOGGER.warning("ignored an unknown message of the parent")
-        if fd is not None:
-            os.close(fd)
-
-    def _load_certificates(self, fd: int) -> None:
-        try:
-            self._context = make_context(Certificates.from_memory_file(fd))
-        except errors.UsageError as error:
-            LOGGER.error("TLS: %s", error)  # unexpected, because the parent has checked them
 
     # --- connections --------------------------------------------------------------------------
 
@@ -132,18 +123,34 @@ class TlsTerminator:
         while True:
             ready.wait()
             try:
-                sizes, fds, _, _ = socket.recv_fds(self._connections, BATCH, BATCH)
+                data, fds, _, _ = socket.recv_fds(self._connections, BATCH, BATCH)
             except BlockingIOError:
                 continue
-            if not sizes:
+            if not data:
                 return  # the parent is gone
-            self._counters.total_connections += len(sizes)
-            self._counters.closed_connections += len(sizes) - len(fds)
+            if data == CERTIFICATES:
+                self._load_certificates(fds)
+                continue
+            self._counters.total_connections += len(data)
+            self._counters.closed_connections += len(data) - len(fds)
             for fd in fds:
                 os.set_inheritable(fd, False)
                 task = gevent.spawn(partial(exit_on_error, partial(self._serve, fd), "TLS process"))
                 self._tunnels.add(task)
                 task.link(self._tunnels.discard)
+
+    def _load_certificates(self, fds: list[int]) -> None:
+        """Use the certificates of the file for later connections, and close it."""
+        try:
+            if not fds:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            self._context = make_context(Certificates.from_memory_file(fds[0]))
+        except (errors.UsageError, OSError) as error:
+            # Unexpected, because the parent has checked them.
+            LOGGER.error("TLS: cannot load certificates: %s", error)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def _serve(self, fd: int) -> None:
         accepted = socket.socket(fileno=fd)

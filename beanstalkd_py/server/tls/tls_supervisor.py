@@ -1,4 +1,4 @@
-"""Supervises the TLS process, and routes the connections that it has decrypted."""
+"""Supervises one TLS process, and routes the connections that it has decrypted."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from beanstalkd_py.server.process.supervision import Supervisor
 from beanstalkd_py.server.tls.certificates import Certificates
 
 HANDSHAKES = 1024
-"""The limit of concurrent handshakes; further clients wait in the kernel."""
-TLS_FULL = f"limit of {HANDSHAKES} TLS handshakes reached, or the TLS process is restarting"
+"""The limit of concurrent handshakes."""
 DESCRIPTORS_PER_CLIENT = 2
 
 
 class TlsSupervisor(Supervisor):
-    """Also the Receiver of connections for TLS. `descriptors` is the process's RLIMIT_NOFILE.
+    """Also passes accepted connections to the process. `descriptors` is its RLIMIT_NOFILE.
 
-    Its `stop` waits while the process sends pending replies. `run` raises WorkerError if no process
-    was ever ready.
+    `component` is its name in metrics, `counters` its block of shared memory. `stop` waits while
+    the process sends pending replies. `run` raises WorkerError if no process was ever ready.
     """
 
     restart_text = "%s %s, its connections are closed; restarting in %.1f s"
@@ -37,13 +36,15 @@ class TlsSupervisor(Supervisor):
 
     def __init__(
         self,
+        component: str,
         start: Callable[[], ChildProcess],
         certificates: Certificates,
         counters: Any,
         descriptors: int,
     ) -> None:
-        super().__init__("TLS", start, "TLS process")
+        super().__init__(component, start, component.replace("TLS", "TLS process"))
         self._certificates = certificates
+        self._certificates_passed = False
         self._counters = counters
         self._capacity = (descriptors - RESERVED_DESCRIPTORS) // DESCRIPTORS_PER_CLIENT
         self._handover: Handover | None = None
@@ -69,12 +70,33 @@ class TlsSupervisor(Supervisor):
         tunnels = int(self._counters.connections)
         return min(self._handover.free_slots(), self._capacity - self._handover.load() - tunnels)
 
-    def send(self, fds: list[int]) -> None:
-        if self._handover is None:
-            for fd in fds:
-                os.close(fd)
-        else:
-            self._handover.send(fds)
+    def rank(self) -> tuple[int, int]:
+        """Return a key for `min`: fewest handshakes, because each takes a millisecond of CPU."""
+        handshakes = 0 if self._handover is None else self._handover.load()
+        return handshakes, int(self._counters.connections)
+
+    def pass_copy(self, fd: int) -> bool:
+        """Pass a connection that the caller still owns; return False if the process is gone."""
+        if not self._certificates_passed:
+            self._pass_certificates()
+        return self._handover is not None and self._handover.pass_copies([fd])
+
+    def _pass_certificates(self) -> None:
+        """Pass them before the connections that come later, in the same socket."""
+        self._certificates_passed = True  # a reload meanwhile changes this
+        fd = self._memory_file()
+        try:
+            if self._handover is not None:
+                self._handover.pass_certificates(fd)
+        finally:
+            os.close(fd)
+
+    def _memory_file(self) -> int:
+        while True:
+            try:
+                return self._certificates.to_memory_file()
+            except OSError as error:
+                self._pressure.pause(str(error.strerror))
 
     # --- the process ----------------------------------------------------------------------------
 
@@ -85,18 +107,8 @@ class TlsSupervisor(Supervisor):
     def change(self, options: ServeOptions, certificates: Certificates | None) -> None:
         """Apply new options of the log, and new certificates, if any, to new connections."""
         if certificates is not None:
-            self._certificates = certificates
-            self._send_certificates()
+            self._certificates, self._certificates_passed = certificates, False
         self.change_options(options)
-
-    def _send_certificates(self) -> None:
-        if self.process is None:
-            return
-        fd = self._certificates.to_memory_file()
-        try:
-            self.process.channel.send_fd(fd, channel.CERTIFICATES)
-        finally:
-            os.close(fd)
 
     def _handle_message(self, message: channel.Message, fd: int | None) -> bool:
         if message != [channel.CONNECTION] or fd is None:
@@ -118,17 +130,17 @@ class TlsSupervisor(Supervisor):
 
     def _on_start(self) -> None:
         self._counters.pid = self.pid
-        self._send_certificates()
 
     def _on_ready(self, process: ChildProcess) -> None:
-        LOGGER.info("TLS is ready")
+        LOGGER.info("%s is ready", self._component)
+        self._certificates_passed = False
         self._handover = Handover(process.connections, self._counters, HANDSHAKES)
 
     def _final_status(self, process: ChildProcess, status: int) -> int | None:
         if self._stopping.is_set():
             return EXIT_OK
         if not self.was_ready.is_set():
-            raise errors.WorkerError("cannot start the TLS process", status or EXIT_ERROR)
+            raise errors.WorkerError(f"cannot start {self._name}", status or EXIT_ERROR)
         return None
 
     def _reset(self) -> None:

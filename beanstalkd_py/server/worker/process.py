@@ -8,7 +8,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog.lock_wait import locked_error, retry_while_locked
 from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.core import Core, CoreConfig
-from beanstalkd_py.server.accept.handover import BATCH, RESERVED_DESCRIPTORS
+from beanstalkd_py.server.accept.handover import BATCH, DESCRIPTORS_PER_LINK, RESERVED_DESCRIPTORS
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import log_in_background, set_up_logging
 from beanstalkd_py.server.process import channel
@@ -27,7 +27,7 @@ def main(
 ) -> int:
     """Run a worker; return its exit status."""
     options = config.options
-    source = LogSource(config.worker, several=options.workers > 1)
+    source = LogSource(config.index, several=options.workers > 1)
     set_up_logging(options.verbosity, options.log_format, source)
     log_in_background()
     for folder in config.folders:
@@ -43,9 +43,9 @@ def main(
         parent.send(channel.FAILED, EXIT_FOLDER, _start_failure(config, error))
         return EXIT_FOLDER
     log_events(core)
-    has_capacity = _capacity_check(shared, config.worker)
+    has_capacity = _capacity_check(shared, config.index, options.workers)
     upcalls = UpcallHandler(core, options.workers, has_capacity)
-    counters = shared.counters(config.worker)
+    counters = shared.counters(config.index)
     memory = MemoryTrimmer(lambda: int(counters.job_bytes))
     loop = WorkerLoop(core, upcalls, parent, StatsReply(config, shared), source, memory)
     loop.handle_pending_messages()
@@ -60,9 +60,10 @@ def _start_failure(config: ProcessConfig, error: errors.BeanstalkdError) -> str:
     return f"binlog folder {folder}: {error}"
 
 
-def _capacity_check(shared: SharedMemory, worker: int) -> Callable[[], bool]:
+def _capacity_check(shared: SharedMemory, worker: int, workers: int) -> Callable[[], bool]:
     """Return a function that checks for one more descriptor besides the parent's next batch."""
-    capacity = raise_descriptor_limit() - RESERVED_DESCRIPTORS - BATCH
+    links = DESCRIPTORS_PER_LINK * (workers - 1)
+    capacity = raise_descriptor_limit() - RESERVED_DESCRIPTORS - links - BATCH
     counters = shared.counters(worker)
     return lambda: open_connections(counters) < capacity
 
@@ -74,8 +75,9 @@ def _core_config(config: ProcessConfig) -> CoreConfig:
         file_size=options.file_size,
         sync_interval_ns=options.sync_interval_ns,
         max_job_size=options.max_job_size,
-        worker=config.worker,
+        worker=config.index,
         workers=options.workers,
         colocate=options.colocate,
         history=options.history is not None,
+        body_memory=options.body_memory_of_worker(),
     )

@@ -228,3 +228,35 @@ def test_a_job_larger_than_a_file_is_refused_on_a_full_disk_and_all_can_be_delet
         for job in jobs:
             client.do(b"delete %d" % job, b"DELETED")
         fault_injection.heal()
+
+
+def test_a_truncate_needs_no_new_file(folder: Path) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        for _ in range(0, 3000, 100):
+            client.ask_much(put_line(b"x") * 100)
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        jobs = 3000 + len(fill_up(client))
+        client.do(b"truncate default", b"TRUNCATED %d" % jobs)
+        rig.stop()
+        fault_injection.heal()
+    with Rig(folder) as rig:
+        assert rig.counters.ready == 0
+        assert rig.warnings() == []
+
+
+def test_a_truncate_without_space_for_all_deletes_changes_nothing(folder: Path) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        jobs = [client.put(delay=1000) for _ in range(200)]
+        rig.stop()
+    fault_injection.fail(Call.FILL, nth=3, error=errno.ENOSPC, lasting=True)
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        client.do(b"truncate default", b"INTERNAL_ERROR")
+        assert rig.counters.delayed == len(jobs)
+        assert client.ask(b"list-jobs default delayed 0 1\r\n").endswith(b"next: 1\n\r\n")
+        client.do(b"delete %d" % jobs.pop(), b"DELETED")
+        heal(rig)
+        client.put()
+        client.do(b"truncate default", b"TRUNCATED %d" % (len(jobs) + 1))

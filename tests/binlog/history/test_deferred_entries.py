@@ -182,8 +182,6 @@ def test_a_claim_is_recorded_when_it_is_taken(folder: Path) -> None:
     other = Other(binlog_dir=str(folder), history=True)
     other.send((C.FEED, HOME, PUT % HERE + b"\x02+%b\r\n" % HERE))
     other.send(step(C.WAIT, HOME, 1), step(C.CANCEL, HOME, 1), step(C.WAIT, HOME, 2))
-    time.sleep(0.05)
-    other.run()
     assert [state for state, _, _ in job_entries(folder, 1)] == ["ready"]
     other.send(step(C.TAKE, HOME, 2))
     time.sleep(2 * DEFERRAL / SECOND)

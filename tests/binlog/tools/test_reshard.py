@@ -31,6 +31,7 @@ from wire import Client
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog import layout as layouts
+from beanstalkd_py.binlog import reshard
 from beanstalkd_py.binlog.layout import WHOLE, Layout
 from beanstalkd_py.binlog.progress import LOGGER
 from beanstalkd_py.binlog.steps import Steps
@@ -50,7 +51,11 @@ def filled(folder: Path) -> Path:
 # --- jobs ---------------------------------------------------------------------------------------
 
 
-def test_every_field_of_every_job_is_kept(filled: Path) -> None:
+@pytest.mark.parametrize("body_memory", [1 << 26, 400])
+def test_every_field_of_every_job_is_kept(
+    filled: Path, body_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reshard, "BODY_MEMORY", body_memory)
     before = contents([filled])
     states = {job.state for job in before.values()}
     assert states == {"ready", "delayed", "buried"} and len(before) > 40

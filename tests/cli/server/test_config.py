@@ -31,6 +31,7 @@ from beanstalkd_py.server.options import ServeOptions
 VALUES: dict[str, tuple[object, object]] = {
     "allow": ("10.0.0.0/8", "192.0.2.0/24,::1/128"),
     "binlog-dir": ("/tmp", "/var/tmp"),
+    "body-memory": (1000, 2000),
     "colocate": (".", "/"),
     "control": ("/tmp/a", "none"),
     "file-size": (8192, 4096),
@@ -57,6 +58,7 @@ VALUES: dict[str, tuple[object, object]] = {
     "tls-cert": ("/a", "/b"),
     "tls-key": ("/a", "/b"),
     "tls-listen": ("[::1]:1", "localhost:2"),
+    "tls-processes": (2, 3),
     "slow-log": (100, 5),
     "user": ("nobody", "root"),
     "verbose": (1, 2),
@@ -73,6 +75,8 @@ def needed_by(name: str) -> dict[str, str]:
     if name in ("history", "history-age", "history-size"):
         needed = {"binlog-dir": "/", "history": "/tmp"}
         return {key: value for key, value in needed.items() if key != name}
+    if name == "body-memory":
+        return {"binlog-dir": "/"}
     tls = {"tls-listen": "localhost:1", "tls-cert": "/c", "tls-key": "/k"}
     return {k: v for k, v in tls.items() if k != name} if name.startswith("tls-") else {}
 
@@ -205,6 +209,8 @@ def test_flag_of_the_file_can_be_disabled(tmp_path: Path, monkeypatch: pytest.Mo
         ("--max-memory 2g", "max-memory", 2 << 30),
         ("--max-memory none", "max-memory", None),
         ("--max-memory 0", "max-memory", None),
+        ("--body-memory 3M -b /", "body-memory", 3 << 20),
+        ("--body-memory none", "body-memory", None),
         ("--max-connections none", "max-connections", None),
         ("--idle-timeout none", "idle-timeout", None),
         ("--idle-timeout 0", "idle-timeout", None),

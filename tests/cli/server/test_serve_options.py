@@ -121,6 +121,11 @@ def test_folder_is_locked(tmp_path: Path) -> None:
     assert "locked by another process" in line
 
 
+def test_body_memory_requires_a_binlog() -> None:
+    line = refusal(USAGE, "--body-memory=1M")
+    assert line.startswith("beanstalkd-py: option --body-memory requires a binlog; use -b DIR")
+
+
 def test_two_servers_on_one_folder(tmp_path: Path) -> None:
     with ours("-b", tmp_path) as first:
         assert "locked" in refusal(FOLDER, "-p0", "-b", tmp_path, "--workers=1")

@@ -12,6 +12,7 @@ import msgpack
 
 from beanstalkd_py.core._core import lib
 from beanstalkd_py.core.core import Core, CoreConfig
+from beanstalkd_py.core.events import EventKind
 from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.core.shared_memory import new_shared
 from beanstalkd_py.server.worker.upcalls import Frame, UpcallHandler
@@ -54,6 +55,13 @@ class C(enum.IntEnum):
     LOST = lib.BS_FRAME_LOST
     WAITED = lib.BS_FRAME_WAITED
     CANCELLED = lib.BS_FRAME_CANCELLED
+    DOORBELL = lib.BS_FRAME_DOORBELL
+    RING = lib.BS_FRAME_RING
+    TO_RING = lib.BS_FRAME_TO_RING
+
+
+OFFERS = (C.DOORBELL, C.RING)
+"""The first frames of a worker. A played worker does not accept, so it gets all by its socket."""
 
 
 HEADER = struct.Struct("=IIQ")
@@ -115,6 +123,7 @@ class Other:
         self.core.recover()
         self.router = UpcallHandler(self.core, 2)
         self.unpacker = Unpacker()
+        self.log: list[str] = []
         self.connect()
 
     def connect(self) -> None:
@@ -125,6 +134,7 @@ class Other:
     def run(self) -> None:
         while self.core.run(0, linger=False):
             self.router.handle_all()
+            self.log += [event.text for event in self.core.events() if event.kind == EventKind.LOG]
         self.router.handle_all()
         self.core.run(0, linger=False)
 
@@ -146,7 +156,7 @@ class Other:
             self.run()
 
     def frames(self) -> list[Any]:
-        """Return the frames that have arrived. Answers SYNC and omits CENSUS."""
+        """Return the frames that have arrived. Answers SYNC; omits CENSUS and OFFERS."""
         frames = []
         for message in self.messages():
             assert len(message) <= MESSAGE_BYTES
@@ -155,7 +165,7 @@ class Other:
                     frames.append(frame)
                 elif frame[0] == C.SYNC:
                     self.send((C.SYNCED, frame[1], b""))
-                elif frame[0] != C.CENSUS:
+                elif frame[0] not in (C.CENSUS, *OFFERS):
                     frames.append(frame)
         return frames
 

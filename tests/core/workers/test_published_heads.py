@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from core.workers.cluster import Cluster, total
-from core.workers.reserve_library import CSRC
+from core.workers.sanitized_threads import run_threads
 
 from beanstalkd_py.core._core import lib
-
-PROGRAM = Path(__file__).with_name("published_heads.c")
 
 
 @pytest.fixture
@@ -114,12 +110,4 @@ def test_a_worker_that_dies_leaves_no_head(cluster: Cluster) -> None:
 
 def test_readers_never_see_half_of_a_write(tmp_path: Path) -> None:
     """Two threads read what a third writes, with ThreadSanitizer."""
-    program = tmp_path / "heads"
-    flags = ["-std=gnu11", "-O1", "-g", "-fsanitize=thread", "-Wno-tsan", "-pthread"]
-    sources = [str(PROGRAM), str(CSRC / "queue/published_heads.c")]
-    # Not with the other sanitizers, which the tests of a sanitized build load.
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    compiler = ["cc", *flags, "-I", str(CSRC), *sources, "-o", str(program)]
-    subprocess.run(compiler, check=True, env=environment)
-    # Without address space layout randomization, which some versions of the sanitizer require.
-    subprocess.run(["setarch", "-R", str(program)], check=True, timeout=60, env=environment)
+    run_threads(tmp_path, "published_heads.c", "queue/published_heads.c")

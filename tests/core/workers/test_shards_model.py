@@ -22,6 +22,7 @@ from core.workers.cluster import Cluster, ClusterClient, total
 from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from protocol.listing import page_of
 from wire import stats_of
 
 from beanstalkd_py.core.placement import shard_of
@@ -68,6 +69,7 @@ JOB_COMMANDS = st.one_of(
     st.tuples(st.just("pause"), tubes, st.sampled_from([0, LONG])),
     st.tuples(st.just("peek"), ids),
     st.tuples(st.just("peek_first"), st.sampled_from(["ready", "delayed", "buried"])),
+    st.tuples(st.just("truncate"), tubes),
     st.tuples(st.just("watched")),
     st.tuples(st.just("used")),
 )
@@ -315,7 +317,7 @@ class Sharded(RuleBasedStateMachine):
         kind, *drawn = command
         if drawn and isinstance(drawn[0], tuple):
             drawn[0] = self.number(pair, drawn[0])
-        elif kind in ("use", "watch", "ignore", "pause"):
+        elif kind in ("use", "watch", "ignore", "pause", "truncate"):
             drawn[0] = self.name(drawn[0])
         return drawn
 
@@ -447,12 +449,28 @@ class Sharded(RuleBasedStateMachine):
         for name in self.names:
             assert self.tube_seen(replies.pop(0)) == self.tube_expected(name), name
         assert replies == []
+        self.lists_agree(observer)
         self.sent["list-tubes"] += 1
         listed = observer.real.names(b"list-tubes")
         assert sorted(listed) == sorted(self.model.tubes)
         assert listed[0] == "default"
         born = [self.born[name][1] for name in listed[1:] if self.born[name][1] != UNKNOWN]
         assert born == sorted(born), "not in the order in which they were created"
+
+    def lists_agree(self, observer: Pair) -> None:
+        """The jobs of every tube are listed, page by page."""
+        for name in self.names:
+            jobs = [job for job in self.model.jobs.values() if job.tube.name == name]
+            rows, after = [], 0
+            for last in (False, True):
+                limit = 1000 if last else max(1, len(jobs) // 2)
+                line = b"list-jobs %b any %d %d\r\n" % (name.encode(), after, limit)
+                page, after = page_of(observer.real.ask(line))
+                rows += page
+                if after == 0:
+                    break
+            shown = [(int(row["id"]), row["state"], int(row["reserves"])) for row in rows]
+            assert shown == [(job.id, job.state, job.counts["reserves"]) for job in jobs], name
 
     def job_seen(self, reply: bytes) -> dict[str, str]:
         if reply == MISSING:

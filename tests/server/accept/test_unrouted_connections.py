@@ -29,7 +29,7 @@ ITS_END_S = 0.05
 LEVEL_BYTES = 1 << 20
 # A worker reserves 64 and a link to its peer, the parent 64 and 4 to its workers.
 FEW_DESCRIPTORS = 84
-WORKER_CAPACITY = FEW_DESCRIPTORS - 64 - 1
+WORKER_CAPACITY = FEW_DESCRIPTORS - 64 - 2
 PARENT_CAPACITY = FEW_DESCRIPTORS - 64 - 4
 
 

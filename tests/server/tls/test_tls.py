@@ -10,7 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,20 @@ from typing import Any
 import pytest
 import trustme
 from cli.commands import USAGE, refusal, run
-from processes import children, eventually
+from processes import eventually
+from server.tls.tls_servers import (
+    HELLO,
+    USING,
+    Both,
+    Files,
+    ask,
+    can_connect,
+    known,
+    read,
+    serving,
+    serving_with_ca,
+    tls_processes,
+)
 from servers import Server, free_port, ours
 
 from beanstalkd_py import errors
@@ -37,103 +50,10 @@ from beanstalkd_py.server.tls.handshakes import (
     Handshakes,
 )
 
-HELLO = b"list-tube-used\r\n"
-USING = b"USING default\r\n"
-
-
-@dataclass
-class Files:
-    """Certificate files and their issuer."""
-
-    folder: Path
-    ca: trustme.CA
-
-    def __post_init__(self) -> None:
-        self.ca.cert_pem.write_to_path(str(self.folder / "ca.pem"))
-        self.renew()
-
-    def renew(self) -> None:
-        issued = self.ca.issue_cert("localhost")
-        issued.private_key_pem.write_to_path(str(self.folder / "key.pem"))
-        issued.cert_chain_pems[0].write_to_path(str(self.folder / "cert.pem"))
-
-    @property
-    def arguments(self) -> list[str]:
-        return [f"--tls-cert={self.folder}/cert.pem", f"--tls-key={self.folder}/key.pem"]
-
-    def context(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self.ca.configure_trust(context)
-        return context
-
-
-@pytest.fixture(scope="session")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture
-def files(tmp_path: Path, authority: trustme.CA) -> Files:
-    return Files(tmp_path, authority)
-
 
 @pytest.fixture(params=[pytest.param(1, marks=pytest.mark.slow), 2])
 def workers(request: pytest.FixtureRequest) -> str:
     return f"--workers={request.param}"
-
-
-@dataclass
-class Both:
-    """A server and the port of its TLS listener."""
-
-    server: Server
-    port: int
-    files: Files
-
-    def connect(self, context: ssl.SSLContext | None = None) -> ssl.SSLSocket:
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=5)
-        try:
-            wrap = (context or self.files.context()).wrap_socket
-            return wrap(plain, server_hostname="localhost")
-        except BaseException:
-            plain.close()
-            raise
-
-
-@contextlib.contextmanager
-def serving(files: Files, *arguments: str) -> Iterator[Both]:
-    port = free_port()
-    with ours(f"--tls-listen=127.0.0.1:{port}", *files.arguments, *arguments) as server:
-        both = Both(server, port, files)
-        assert eventually(lambda: can_connect(both), 10)
-        yield both
-
-
-def can_connect(both: Both) -> bool:
-    with contextlib.suppress(OSError), both.connect() as client:
-        return ask(client, HELLO) == USING
-    return False
-
-
-def ask(client: ssl.SSLSocket, data: bytes) -> bytes:
-    client.sendall(data)
-    return client.recv(1 << 16)
-
-
-def read(client: ssl.SSLSocket, size: int) -> bytes:
-    got = bytearray()
-    while len(got) < size and (data := client.recv(1 << 16)):
-        got += data
-    return bytes(got)
-
-
-def tls_process(server: Server) -> int:
-    (pid,) = [pid for pid in children(server.pid) if b"server.tls" in _command(pid)]
-    return pid
-
-
-def _command(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def test_a_dialogue_and_the_clients_address(files: Files, workers: str) -> None:
@@ -228,28 +148,6 @@ def test_tls_ca_requires_client_certificates(files: Files) -> None:
         assert eventually(lambda: "handshakes failed" in both.server.stderr())
 
 
-def known(files: Files) -> ssl.SSLContext:
-    context = files.context()
-    files.ca.issue_cert("client").configure_cert(context)
-    return context
-
-
-@contextlib.contextmanager
-def serving_with_ca(files: Files) -> Iterator[Both]:
-    port = free_port()
-    words = (f"--tls-listen=127.0.0.1:{port}", *files.arguments, f"--tls-ca={files.folder}/ca.pem")
-    with ours(*words) as server:
-        both = Both(server, port, files)
-
-        def gets_in() -> bool:
-            with contextlib.suppress(OSError), both.connect(known(files)) as client:
-                return ask(client, HELLO) == USING
-            return False
-
-        assert eventually(gets_in, 10)
-        yield both
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
 def test_old_versions_and_plain_text_are_refused(files: Files) -> None:
@@ -338,7 +236,8 @@ def test_unreadable_files_do_not_stop_a_reload(
 def test_the_tls_process_is_restarted(files: Files) -> None:
     with serving(files) as both, both.server.connect() as plain, both.connect() as client:
         assert ask(client, HELLO) == USING
-        os.kill(tls_process(both.server), signal.SIGKILL)
+        (pid,) = tls_processes(both.server)
+        os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             assert client.recv(10) == b""
         assert plain.ask(HELLO) == USING
@@ -414,6 +313,8 @@ def test_missing_or_invalid_options_are_one_line_errors(files: Files) -> None:
     line = refusal(USAGE, "-p0", "--tls-listen=127.0.0.1:0", cert, f"{key}.no", "-l127.0.0.1")
     assert "--tls-key" in line
     assert "No such file" in line
+    line = refusal(USAGE, "-p0", "--tls-processes=2")
+    assert "--tls-processes requires --tls-listen HOST:PORT" in line
 
 
 def test_invalid_files(files: Files) -> None:
