@@ -1,42 +1,104 @@
-"""Counts the faults that a job leaves out, while Spark reads the rows."""
+"""Counts the faults that a result leaves out, while Spark reads the rows."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
+from beanstalkd_py.binlog.damage_messages import TORN
+from beanstalkd_py.pipeline.sources.connect import is_connect
+from beanstalkd_py.pipeline.sources.decoder import REMOVED
 from beanstalkd_py.pipeline.sources.read_modes import CORRUPT, Mode
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+LISTENERS_MS = 60_000
+
+
+class Faults(NamedTuple):
+    """Damaged places, and files that were removed before they were read."""
+
+    damaged: int = 0
+    removed: int = 0
+
+
+def fault_count() -> Column:
+    """Count faults. A torn last entry is none, because it was not acknowledged."""
+    return f.count_if(f.col(CORRUPT) != TORN)
+
+
+def _counts() -> tuple[Column, Column]:
+    """Return the columns of Faults."""
+    removed = f.count_if(f.col(CORRUPT) == REMOVED)
+    return (fault_count() - removed).alias("damaged"), removed.alias("removed")
 
 
 class DamageCount:
     def __init__(self) -> None:
-        self._observed: list[Observation] = []
+        self._observed: dict[str, tuple[Observation, DataFrame]] = {}
+        self._in_subqueries: list[Faults] = []
 
     def observe(self, rows: DataFrame) -> DataFrame:
         """Return the rows, which are counted when Spark reads them first."""
-        observed = Observation()
-        self._observed.append(observed)
-        return rows.observe(observed, f.count(f.col(CORRUPT)).alias("faults"))
+        name = uuid.uuid4().hex
+        observed = Observation(name)
+        self._observed[name] = observed, rows
+        return rows.observe(observed, *_counts())
+
+    def read_subqueries(self, query: DataFrame) -> None:
+        """Count what only subqueries of a query read, where Spark completes no observation."""
+        self._wait()
+        unread = {
+            name: rows
+            for name, (observed, rows) in self._observed.items()
+            if not _is_completed(observed)
+        }
+        if not unread:
+            return
+        plan: Any = query._jdf
+        text = str(plan.queryExecution().optimizedPlan().toString())
+        for name, rows in unread.items():
+            if name in text:
+                self._in_subqueries.append(Faults(*rows.agg(*_counts()).collect()[0]))
 
     @property
-    def faults(self) -> int:
-        return sum(map(_count_of, self._observed))
+    def faults(self) -> Faults:
+        self._wait()
+        found = [_faults_of(observed) for observed, _ in self._observed.values()]
+        found += self._in_subqueries
+        return Faults(sum(each.damaged for each in found), sum(each.removed for each in found))
+
+    def _wait(self) -> None:
+        """Wait for Spark's listeners, which complete observations after the query has ended."""
+        for _, rows in self._observed.values():
+            if is_connect(rows.sparkSession):
+                return
+            context: Any = rows.sparkSession.sparkContext
+            context._jsc.sc().listenerBus().waitUntilEmpty(LISTENERS_MS)
+            return
 
 
-def _count_of(observed: Observation) -> int:
-    # `get` blocks until a query has read the rows.
-    there: Any = observed._jo
-    if there is None or not there.future().isCompleted():
-        return 0
+def _is_completed(observed: Observation) -> bool:
+    if not hasattr(observed, "_jo"):  # Spark Connect
+        return True
+    java: Any = observed._jo
+    return bool(java.future().isCompleted())
+
+
+def _faults_of(observed: Observation) -> Faults:
+    if not _is_completed(observed):  # `get` would block
+        return Faults()
+    if not hasattr(observed, "_jo"):
+        return Faults(**observed.get)
     # The future has no value if Spark skipped the read or only replanned it.
-    row = there.future().value().get()
-    return int(observed.get["faults"]) if row.isSuccess() and row.get().size() else 0
+    java: Any = observed._jo
+    row = java.future().value().get()
+    return Faults(**observed.get) if row.isSuccess() and row.get().size() else Faults()
 
 
 def read_counted(

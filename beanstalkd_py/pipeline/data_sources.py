@@ -7,7 +7,7 @@ query to the next query of the same DataFrame, which then lacks rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
@@ -25,9 +25,16 @@ from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
 from beanstalkd_py.pipeline.sources import batch_read
 from beanstalkd_py.pipeline.sources.batch_read import BatchRead
 from beanstalkd_py.pipeline.sources.follower import Follower
-from beanstalkd_py.pipeline.sources.options import STREAM_OPTIONS, Options
+from beanstalkd_py.pipeline.sources.options import STREAM_OPTIONS, Options, is_of_table
 from beanstalkd_py.pipeline.sources.plan import Plan
-from beanstalkd_py.pipeline.sources.spark_types import FilesPartition, struct_of, table_of
+from beanstalkd_py.pipeline.sources.spark_types import (
+    FilesPartition,
+    options_in,
+    struct_of,
+    table_of,
+    with_options,
+)
+from beanstalkd_py.pipeline.sources.task_python import use_this_python
 from beanstalkd_py.pipeline.stores.follower import StoreFollower
 
 if TYPE_CHECKING:
@@ -39,11 +46,15 @@ class FilesReader(DataSourceReader):
         self._read = read
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [FilesPartition(files) for files in self._read.tasks()]
+        tasks = self._read.tasks()
+        known = self._read.known(tasks)
+        return [FilesPartition(files, known) for files in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Without any files Spark reads a partition of its own.
-        return self._read.read(partition.files if isinstance(partition, FilesPartition) else ())
+        if not isinstance(partition, FilesPartition):
+            return iter(())
+        return self._read.read(partition.files, partition.known)
 
 
 class FileSource(DataSource):
@@ -57,14 +68,17 @@ class FileSource(DataSource):
         return cls.NAME
 
     def schema(self) -> StructType:
-        return struct_of(self._plan((*batch_read.OPTIONS, *STREAM_OPTIONS))[0].table)
+        given = self._given()
+        plan, options = self._plan(given, (*batch_read.OPTIONS, *STREAM_OPTIONS))
+        schema = struct_of(plan.table)
+        return with_options(schema, options.given) if is_of_table(given) else schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        read = BatchRead.of(self.FOLLOWER, dict(cast(Any, self.options)))
+        read = BatchRead.of(self.FOLLOWER, options_in(schema) | self._given())
         return FilesReader(read.with_table(table_of(read.table, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        plan, options = self._plan(STREAM_OPTIONS)
+        plan, options = self._plan(options_in(schema) | self._given(), STREAM_OPTIONS)
         plan = plan.with_table(table_of(plan.table, schema))
         follower = self.FOLLOWER(plan, options.flag("failOnDataLoss", True))
         try:
@@ -75,9 +89,12 @@ class FileSource(DataSource):
             ) from error
         return StreamReader(follower, options)
 
-    def _plan(self, more: Sequence[str]) -> tuple[Plan[Any], Options]:
+    def _given(self) -> dict[str, str]:
+        return {name.lower(): value for name, value in cast(Any, self.options).items()}
+
+    def _plan(self, given: Mapping[str, str], more: Sequence[str]) -> tuple[Plan[Any], Options]:
         plan_type = self.FOLLOWER.PLAN
-        options = Options(dict(cast(Any, self.options)), (*plan_type.OPTIONS, *more))
+        options = Options(given, (*plan_type.OPTIONS, *more))
         return plan_type.of_options(options), options
 
 
@@ -99,5 +116,6 @@ def register(spark: SparkSession) -> None:
     """Register the sources and the sink `beanstalkd` in a session; idempotent."""
     from beanstalkd_py.pipeline.sink.writer import TubeSink
 
+    use_this_python()
     for source in (BinlogSource, StoreSource, TubeSink):
         spark.dataSource.register(source)

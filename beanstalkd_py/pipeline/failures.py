@@ -23,19 +23,28 @@ _OF_DATA = re.compile(
 """Errors of a query and its data by their SQL class, such as a division by zero."""
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _NO_MODULE = "No module named 'beanstalkd_py"
+_OTHER_MODULE = re.compile(r"No module named '(\w+)")
 _MEMORY = "java.lang.OutOfMemoryError"
 
 
 @contextlib.contextmanager
 def translated_errors() -> Iterator[None]:
     """Raise errors of this package in place of those of Spark."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    try:
+        yield
+    except spark_errors() as error:
+        raise translate(error) from error
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that Spark raises; a client of Spark Connect has no Py4J."""
     from pyspark.errors import PySparkException
 
     try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise translate(error) from error
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    except ImportError:
+        return (PySparkException,)
+    return PySparkException, Py4JError
 
 
 def own_error(text: str) -> BeanstalkdError | None:
@@ -56,8 +65,14 @@ def translate(error: Exception) -> BeanstalkdError:
         return PipelineError(found[-1]["text"])
     if _NO_MODULE in text:
         return PipelineUsageError(
-            "the executors' Python has no beanstalkd_py; make a package by 'beanstalkd-py pipeline"
-            " package FILE' and give spark-submit --py-files FILE"
+            "the executors' Python has no beanstalkd_py; on this machine leave PYSPARK_PYTHON out;"
+            " on a cluster make a package by 'beanstalkd-py pipeline package --output FILE' and"
+            " give spark-submit --py-files FILE"
+        )
+    if missing := _OTHER_MODULE.search(text):
+        return PipelineUsageError(
+            f"the executors' Python has no module {missing[1]}; set PYSPARK_PYTHON to one that has"
+            " it, or leave it out on this machine"
         )
     if _MEMORY in text:
         return PipelineError(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
-from beanstalkd_py.pipeline.sources.frames import read_files
-from beanstalkd_py.pipeline.stores.follower import StoreFollower
+from beanstalkd_py.pipeline.data_sources import BinlogSource, FileSource, StoreSource
+from beanstalkd_py.pipeline.sources.connect import is_connect
+from beanstalkd_py.pipeline.sources.frames import qualified, read_files
+from beanstalkd_py.pipeline.sources.options import option_text
+from beanstalkd_py.pipeline.sources.paths import are_local
 
 
 def read_binlog(
@@ -25,7 +27,7 @@ def read_binlog(
     system of Spark. Only `columns` are read; the default is all but the body. Options are those of
     the source `beanstalkd_binlog`. Raises PipelineUsageError.
     """
-    return read_files(spark, BinlogFollower, path, columns, {"mode": mode, **options})
+    return _read(spark, BinlogSource, path, columns, {"mode": mode, **options})
 
 
 def read_store(
@@ -43,7 +45,25 @@ def read_store(
     PipelineUsageError.
     """
     given = {"mode": mode, "view": view, **options}
-    return read_files(spark, StoreFollower, path, columns, given)
+    return _read(spark, StoreSource, path, columns, given)
+
+
+def _read(
+    spark: SparkSession,
+    source: type[FileSource],
+    path: str | Sequence[str],
+    columns: Sequence[str] | None,
+    options: Mapping[str, object],
+) -> DataFrame:
+    paths = qualified(spark, path)
+    if not (is_connect(spark) and are_local(paths)):
+        return read_files(spark, source.FOLLOWER, paths, columns, options)
+    # The server finds its local files, so it plans the read.
+    spark.dataSource.register(source)
+    given = {name: option_text(value) for name, value in options.items()}
+    if columns is not None:
+        given["columns"] = ",".join(columns)
+    return spark.read.format(source.NAME).options(**given).load(paths)
 
 
 def mark_copies(entries: DataFrame) -> DataFrame:

@@ -1,7 +1,8 @@
 """Writes rows to a folder of Parquet, ORC, CSV or JSON files, atomically.
 
 Spark writes to a hidden folder that is then renamed. The rename is not atomic on object stores such
-as S3, which rename file by file.
+as S3, which rename file by file. Spark Connect cannot rename: there, a folder is complete once it
+has `_SUCCESS`.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, Observation
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from beanstalkd_py.errors import PipelineError, PipelineUsageError
+from beanstalkd_py.pipeline.sources.connect import is_connect
 from beanstalkd_py.pipeline.sources.frames import qualified
 from beanstalkd_py.pipeline.sources.paths import local, true_path
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
+TIME_TYPE = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+"""INT64 in Parquet. Spark's default INT96 is deprecated, and other readers take it for local."""
 FORMATS = ("parquet", "orc", "csv", "json")
 TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -52,14 +57,35 @@ def write_result(
     `form` is one of FORMATS. CSV has nested columns as JSON and bytes in base64. With `overwrite`
     an existing result is replaced once the new one is complete. Raises PipelineUsageError.
     """
-    folder = _Folder(spark, output)
-    folder.check(overwrite)
+    spark.conf.set(*TIME_TYPE)
     counted = Observation()
     shaped = flat(rows) if form == "csv" else rows
     observed = shaped.observe(counted, f.count(f.lit(1)).alias("rows"))
-    with folder.replaced() as unfinished:
-        observed.write.format(form).options(**_OPTIONS[form]).save(unfinished)
+    writer = observed.write.format(form).options(**_OPTIONS[form])
+    if is_connect(spark):
+        _save(spark, writer, output, overwrite)
+    else:
+        folder = _Folder(spark, output)
+        folder.check(overwrite)
+        with folder.replaced() as unfinished:
+            writer.save(unfinished)
     return int(counted.get["rows"])
+
+
+def _save(spark: SparkSession, writer: DataFrameWriter, output: str, overwrite: bool) -> None:
+    """Write to a folder of a Connect server, which does not list or rename folders."""
+    if overwrite:
+        raise PipelineUsageError(
+            "--overwrite does not work through Spark Connect, which cannot list the files that it"
+            " would remove; give another folder"
+        )
+    (path,) = qualified(spark, output)
+    try:
+        writer.save(path)
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_ALREADY_EXISTS":
+            raise
+        raise PipelineUsageError(f"output {output} exists; give another folder") from error
 
 
 def flat(rows: DataFrame) -> DataFrame:

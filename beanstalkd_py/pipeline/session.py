@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
@@ -19,7 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.connect_session import SCHEME, connect_session
 from beanstalkd_py.pipeline.gateway import IS_SUBMITTED, launched
+from beanstalkd_py.pipeline.sources.paths import expand, local
+from beanstalkd_py.pipeline.sources.task_python import PYTHON
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,10 +34,8 @@ NAME = "beanstalkd-py"
 PACKAGES = "spark.submit.pyFiles"
 MISSING = "the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' installs it"
 
-ANYWHERE: Mapping[str, str] = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.ui.showConsoleProgress": "false",
-}
+OF_QUERIES: Mapping[str, str] = {"spark.sql.session.timeZone": "UTC"}
+ANYWHERE: Mapping[str, str] = {**OF_QUERIES, "spark.ui.showConsoleProgress": "false"}
 HERE: Mapping[str, str] = {
     # Tasks run in the driver: the default of 1 GiB is too little to sort millions of entries.
     "spark.driver.memory": "3g",
@@ -43,19 +46,32 @@ HERE: Mapping[str, str] = {
 }
 PARTS_A_CORE = 16
 """Shuffle partitions, each sorted in memory; Spark coalesces small ones."""
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+SMALL_BYTES = 64 << 20
+"""Inputs up to this size take longer to compile for than to compute."""
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Only the first compiler of Java: the second one takes half of the CPU time of a short run."""
+LAUNCHER = "SPARK_LAUNCHER_OPTS"
+"""Environment variable: options of the JVM that only makes the command line of the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """How to run Spark. `master` None: as configured, or on this machine."""
+    """How to run Spark. `master` None: as configured, or on this machine.
+
+    `is_small` tunes a session on this machine to small inputs.
+    """
 
     master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     is_quiet: bool = True
+    is_small: bool = False
 
     @classmethod
-    def of(cls, master: str | None, pairs: Sequence[str], is_quiet: bool) -> SparkOptions:
-        """Parse settings `name=value`. Raises PipelineUsageError."""
+    def of(
+        cls, master: str | None, pairs: Sequence[str], is_quiet: bool, inputs: Sequence[str] = ()
+    ) -> SparkOptions:
+        """Parse settings `name=value`; `inputs` are for tuning. Raises PipelineUsageError."""
         settings = {}
         for pair in pairs:
             name, equals, value = pair.partition("=")
@@ -64,11 +80,40 @@ class SparkOptions:
                     f"{pair!r} is not a setting of Spark; give one such as spark.driver.memory=4g"
                 )
             settings[name.strip()] = value
-        return cls(master, settings, is_quiet)
+        return cls(master, settings, is_quiet, are_small(inputs))
 
 
 def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
+
+
+def are_small(inputs: Sequence[str]) -> bool:
+    """Whether all inputs are on this machine and have at most SMALL_BYTES together."""
+    left = SMALL_BYTES
+    for pattern in inputs:
+        plain = local(pattern)
+        try:
+            found = [] if plain is None else expand(plain)
+        except PipelineUsageError:
+            found = []  # reported when the inputs are read
+        if not found:
+            return False
+        for path in found:
+            for size in _sizes(Path(path)):
+                left -= size
+                if left < 0:
+                    return False
+    return bool(inputs)
+
+
+def _sizes(path: Path) -> Iterator[int]:
+    """Yield the sizes of files on the disk: those of a store have holes."""
+    below = path.rglob("*") if path.is_dir() else [path]
+    for file in below:
+        with contextlib.suppress(OSError):  # removed meanwhile
+            found = file.stat()
+            if stat.S_ISREG(found.st_mode):
+                yield min(found.st_size, found.st_blocks * 512)
 
 
 @contextlib.contextmanager
@@ -78,6 +123,10 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
     Sends the package to the executors of a cluster unless spark.submit.pyFiles is set. Raises
     PipelineUsageError, PipelineError.
     """
+    if options.master is not None and options.master.startswith(SCHEME):
+        with connect_session(options.master, {**OF_QUERIES, **options.settings}) as spark:
+            yield spark
+        return
     try:
         import pyarrow  # noqa: F401
         from pyspark import SparkConf, SparkContext
@@ -86,10 +135,11 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
         raise PipelineUsageError(f"{MISSING} ({error})") from error
     if options.is_quiet:
         _silence()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _choose_python(options)
     # Otherwise workers import modules from the current folder.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     with tempfile.TemporaryDirectory(prefix="beanstalkd-py-") as scratch:
+        os.environ.setdefault(LAUNCHER, QUICK_JAVA)
         gateway = launched(_first_settings(options), options.is_quiet)
         SparkContext._ensure_initialized(gateway=gateway)
         conf = SparkConf()
@@ -116,6 +166,17 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
             _stop(context, gateway)
 
 
+def _choose_python(options: SparkOptions) -> None:
+    """Run tasks with this Python unless PYSPARK_PYTHON names another. PipelineUsageError."""
+    python = os.environ.setdefault(PYTHON, sys.executable)
+    is_here = IS_SUBMITTED not in os.environ and is_local(settings_of(options, {})["spark.master"])
+    if is_here and shutil.which(python) is None:
+        raise PipelineUsageError(
+            f"{PYTHON} is {python}, which is no program; leave it out, or name a Python that has"
+            " beanstalkd_py"
+        )
+
+
 def settings_of(options: SparkOptions, submitted: Mapping[str, str]) -> dict[str, str]:
     """Merge the defaults, the settings of spark-submit and those of the user."""
     given = {**submitted, **options.settings}
@@ -124,8 +185,9 @@ def settings_of(options: SparkOptions, submitted: Mapping[str, str]) -> dict[str
     given.setdefault("spark.master", LOCAL)
     usual = dict(ANYWHERE)
     if is_local(given["spark.master"]):
-        parts = PARTS_A_CORE * _cores(given["spark.master"])
+        parts = _cores(given["spark.master"]) * (1 if options.is_small else PARTS_A_CORE)
         usual |= {**HERE, "spark.sql.shuffle.partitions": str(parts)}
+        usual |= {JAVA_OPTIONS: QUICK_JAVA} if options.is_small else {}
     if options.is_quiet:
         usual["spark.log.level"] = "ERROR"
     return {**usual, **given}

@@ -18,7 +18,9 @@ from beanstalkd_py.pipeline.jobs.dead_letters import BODY_COLUMNS
 from beanstalkd_py.pipeline.jobs.dead_letters import bodies_of as bodies_of_entries
 from beanstalkd_py.pipeline.jobs.timelines import (
     COLUMNS,
+    ENDS_COLUMNS,
     MESSAGE_COLUMNS,
+    ends_of,
     timelines,
     timelines_of_messages,
 )
@@ -46,7 +48,9 @@ def timelines_of(
         found.append(timelines_of_messages(messages))
     if given.binlogs:
         entries = read_counted(read_binlog, spark, given.binlogs, COLUMNS, mode, damage)
-        found.append(timelines(entries))
+        # The damage is counted in the first read only.
+        again = read_binlog(spark, given.binlogs, columns=ENDS_COLUMNS, mode=mode)
+        found.append(timelines(entries, ends_of(again)))
     if len(found) == 1:
         return found[0]
     ended, of_entries = found

@@ -6,10 +6,12 @@ Only views that the query names are made, because some jobs compute a part of th
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS
+from beanstalkd_py.pipeline.damage_count import read_counted
 from beanstalkd_py.pipeline.frames import read_binlog, read_store
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Needs
@@ -43,7 +45,7 @@ def make_views(
     """Make the views that a query names; without any, those that cost nothing.
 
     `entries` needs binlogs; `messages`, `queues` and `index_entries` need history stores. `damage`
-    counts the faults that jobs leave out. Raises PipelineUsageError.
+    counts the faults. Raises PipelineUsageError.
     """
     words = {word.lower() for word in re.findall(r"\w+", _TEXT.sub(" ", text))}
     named = [name for name in NAMES if name in words]
@@ -51,7 +53,7 @@ def make_views(
         if name in OF_JOBS:
             rows = frame_of(spark, OF_JOBS[name], inputs, JobRequest(mode=mode), damage)
         else:
-            rows = _of_files(spark, inputs, name, words, mode)
+            rows = _of_files(spark, inputs, name, words, mode, damage)
         rows.createOrReplaceTempView(name)
 
 
@@ -61,7 +63,12 @@ def _cheap_views(inputs: Inputs) -> list[str]:
 
 
 def _of_files(
-    spark: SparkSession, inputs: Inputs, name: str, words: set[str], mode: str
+    spark: SparkSession,
+    inputs: Inputs,
+    name: str,
+    words: set[str],
+    mode: str,
+    damage: DamageCount | None,
 ) -> DataFrame:
     def without_costly(names: list[str]) -> list[str]:
         return [each for each in names if each not in COSTLY or each in words]
@@ -69,11 +76,12 @@ def _of_files(
     if name == ENTRIES:
         _need(inputs.binlogs, name, "binlogs")
         columns = without_costly([column.name for column in COLUMNS])
-        return read_binlog(spark, inputs.binlogs, columns=columns, mode=mode)
+        return read_counted(read_binlog, spark, inputs.binlogs, columns, mode, damage)
     _need(inputs.stores, name, "history stores")
     view = OF_STORES[name]
     columns = without_costly([column.name for column in VIEWS[view]])
-    return read_store(spark, inputs.stores, view, columns, mode)
+    read = partial(read_store, view=view)
+    return read_counted(read, spark, inputs.stores, columns, mode, damage)
 
 
 def _need(paths: tuple[str, ...], name: str, what: str) -> None:

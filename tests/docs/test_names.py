@@ -21,7 +21,17 @@ USERS_FILES = {"beanstalkd.service", "beanstalkd-py@NAME.service"}
 # Options of other programs, and of tools/.
 OTHER_OPTIONS = {
     *("--py-files", "--now", "--jobs", "--seed", "--log", "--check", "--binlog-dir", "--quiet"),
-    *("--sanitized", "--spark", "--rocketmq", "--all", "--timelines", "--help", "--version"),
+    *(
+        "--sanitized",
+        "--spark",
+        "--rocketmq",
+        "--oldest-spark",
+        "--all",
+        "--timelines",
+        "--interactive",
+        "--help",
+        "--version",
+    ),
 }
 
 each_document = pytest.mark.parametrize("one", documents(), ids=lambda one: one.name)

@@ -1,145 +1,78 @@
-"""Run the sessions and the Python examples of README and quickstart, and compare the output.
-
-Blocks of the language `console` are shell sessions: a line that starts with "$ " is a command, and
-the lines after it are its output. Python blocks run unchanged. All blocks run in order in one
-folder.
-Numbers may differ, and the port is another one.
-"""
+"""The sessions and the Python examples of README, quickstarts and other documents work."""
 
 from __future__ import annotations
 
-import os
 import re
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import types
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from docs.documents import document, documents
-from servers import free_port
+from docs.sessions import AIRFLOW, PORT, run_session
+from servers import free_port, ours
+from wire import Client
 
-PORT = "11300"
-WAIT_S = 20.0
-_END = "-- end of output --"
-_STDERR = ".stderr"
-# These need root, the network or a service manager; tests/cli and tests/systemd test them.
-NOT_RUN = {"sh", "text"}
-
-
-class Shell:
-    """A shell in a folder, for the commands of one document."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self._port = port
-        self._folder = folder
-        self._environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(folder),
-            "BEANSTALKD_ADDR": f"127.0.0.1:{port}",
-            "BEANSTALKD_PY_PORT": str(port),
-            "BEANSTALKD_PY_LISTEN": "127.0.0.1",
-        }
-        self._process = subprocess.Popen(
-            ["bash"],
-            cwd=folder,
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def run(self, command: str) -> str:
-        """Return the output of the command: stdout, then stderr.
-
-        Wait until a server that it starts or stops is up or gone.
-        """
-        if command.endswith("&"):
-            self._send(f"{command}\n")
-            self._wait_for_server()
-            return ""
-        output = self._send(f"{{ {command}\n}} 2> {_STDERR}\n") + "\n"
-        output += (self._folder / _STDERR).read_text()
-        if command.startswith("kill"):
-            self._send(f"wait {command.split()[-1]}\n")
-        return output
-
-    def run_python(self, code: str) -> None:
-        subprocess.run(
-            [sys.executable, "-c", code.replace(PORT, str(self._port))],
-            cwd=self._folder,
-            env=self._environment,
-            check=True,
-        )
-
-    def close(self) -> None:
-        """Stop servers that a failed session has left."""
-        self._send("kill $(jobs -p); wait\n")
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _send(self, script: str) -> str:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(f"{script}echo '{_END}'\n")
-        stdin.flush()
-        output = ""
-        while not output.endswith(f"{_END}\n"):
-            output += stdout.readline()
-        return output.removesuffix(f"{_END}\n")
-
-    def _wait_for_server(self) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._port)).close()
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-
-
-@contextmanager
-def shell(folder: Path) -> Iterator[Shell]:
-    opened = Shell(folder, free_port())
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
-def steps(text: str) -> list[tuple[str, str]]:
-    """Return the commands, each with its printed output."""
-    parts = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
-    assert not parts[0], "a session must begin with a command"
-    return list(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def normalised(output: str) -> list[str]:
-    """Return the lines without differences in numbers and widths of columns."""
-    lines = (" ".join(re.sub(r"\d+", "0", line).split()) for line in output.splitlines())
-    return [line for line in lines if line]
+SPARK_QUICKSTART = "docs/spark/quickstart.md"
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
 def test_sessions_work_as_printed(name: str, tmp_path: Path) -> None:
-    blocks = document(name).blocks
-    assert {block.language for block in blocks} <= {"console", "python", *NOT_RUN}
-    with shell(tmp_path) as opened:
-        for block in blocks:
-            if block.language == "python":
-                opened.run_python(block.text)
-            elif block.language == "console":
-                for command, expected in steps(block.text):
-                    assert normalised(opened.run(command)) == normalised(expected), command
+    run_session(name, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_sessions_with_spark_work_as_printed(tmp_path: Path) -> None:
+    run_session(SPARK_QUICKSTART, tmp_path)
+
+
+class Task:
+    """Stands for Airflow's DAG and BashOperator."""
+
+    made: ClassVar[list[Task]] = []
+
+    def __init__(self, *_: str, **given: Any) -> None:
+        self.given = given
+        self.made.append(self)
+
+    def __enter__(self) -> Task:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __rshift__(self, later: Task) -> Task:
+        return later
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_tasks_for_airflow_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the commands of the example, without Airflow."""
+    for name in ("airflow.sdk", "airflow.providers.standard.operators.bash"):
+        module: Any = types.ModuleType(name)
+        module.DAG = module.BashOperator = Task
+        monkeypatch.setitem(sys.modules, name, module)
+    (code,) = (block.text for block in document(SPARK_QUICKSTART).blocks if AIRFLOW in block.text)
+    exec(code, {})
+    binlog = tmp_path / "host" / "binlog"
+    binlog.mkdir(parents=True)
+    with ours("-b", binlog) as server, server.connect() as client:
+        put(client)
+        commands = [task.given["bash_command"] for task in Task.made if "task_id" in task.given]
+        assert len(commands) == 2
+        for command in commands:
+            program = f"{sys.executable} -m beanstalkd_py"
+            there = command.replace("/srv", str(tmp_path)).replace("beanstalkd-py", program)
+            subprocess.run(["bash", "-c", there], check=True, timeout=300)
+    assert (tmp_path / "tables" / "entries" / "_delta_log").is_dir()
+    assert "<html" in (tmp_path / "report.html").read_text()
+
+
+def put(client: Client) -> None:
+    assert client.ask(b"put 1 0 60 1\r\na\r\n").startswith(b"INSERTED")
 
 
 def test_example_of_the_store_works(tmp_path: Path) -> None:
@@ -170,6 +103,7 @@ def test_imports_in_examples_work() -> None:
         for block in one.blocks
         if block.language == "python"
         for found in re.findall(r"^(?:from \S+ )?import .*$", block.text, re.MULTILINE)
+        if AIRFLOW not in found
     }
     assert len(imports) > 5
     for name, statement in sorted(imports):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from binlog.reader import number_of
+from binlog.reader import MARK, Entry, number_of
 
 from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.folders import inspect_folder
@@ -20,7 +20,9 @@ from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = 10**9
 Row = dict[str, Any]
+COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 
 def rows(plan: BinlogPlan | StorePlan, tasks: int = 1) -> list[Row]:
@@ -85,7 +87,7 @@ def as_dumped(row: Row) -> Row:
         "deadline_at": row["deadline_at_ns"],
         "reserved_at": row["reserved_at_ns"],
         "ended": ended_of(row),
-        **{name: row[name] for name in ("reserves", "timeouts", "releases", "buries", "kicks")},
+        **{name: row[name] for name in COUNTERS},
         "checksum": None if row["checksum"] == "none" else row["checksum"],
         "tube": row["tube"],
     }
@@ -109,6 +111,96 @@ def of_dump(row: Row) -> Row:
     for name in ("delay_s", "ttr_s"):
         text[name] = int(text[name])  # damage may leave fractions
     return {**text, "tube": text["tube"] if text["kind"] == "full" else None}
+
+
+def of_entries(entries: Sequence[Entry]) -> list[Row]:
+    """Convert all entries of a file that the independent reader has read; no code of the package.
+
+    Without the columns of the place, and `is_copy`, which test_entries.py has.
+    """
+    found: list[Row] = []
+    newest, written = 0, 0 if entries and entries[0].file == 1 else -1
+    open_ended: list[Row] = []
+    for entry in entries:
+        time, certainty = _event_time(entry)
+        row = _of_entry(entry, time if certainty != "bounded" else max(time, newest), certainty)
+        newest = max(newest, time)
+        at = _written_at(entry, time, written)
+        if at is not None:
+            written = max(written, at)
+            for earlier in open_ended:
+                until = max(at, earlier["event_time_ns"])
+                earlier["event_time_until"] = EPOCH + timedelta(microseconds=until // 1000)
+            open_ended.clear()
+        if certainty == "bounded":
+            open_ended.append(row)
+        if entry.full or entry.state != "invalid" or entry.body_size:  # else it is of no job
+            found.append(row)
+    return found
+
+
+def _event_time(entry: Entry) -> tuple[int, str]:
+    """Return the time of the event; "bounded" if only that of the put is known."""
+    is_ours = _checksum(entry) == "right"
+    before = {"delayed": entry.delay, "reserved": entry.ttr}.get(entry.state)
+    if before is not None or is_ours:
+        return entry.deadline_at - (before or 0), "exact" if is_ours else "derived"
+    is_new = entry.full and entry.state == "ready" and not _has_counted(entry)
+    return entry.created_at, "derived" if is_new else "bounded"
+
+
+def _written_at(entry: Entry, time: int, written: int) -> int | None:
+    """Return when the entry was written, if that is certain after an entry written at `written`.
+
+    A full entry may be a copy, unless its job is newer than an entry before it in the file.
+    """
+    if not entry.full:
+        return time if _checksum(entry) == "right" or entry.state == "delayed" else None
+    is_new = entry.state in ("ready", "delayed") and not _has_counted(entry)
+    return entry.created_at if is_new and 0 <= written < entry.created_at else None
+
+
+def _has_counted(entry: Entry) -> bool:
+    return any(getattr(entry, name) for name in COUNTERS)
+
+
+def _checksum(entry: Entry) -> str:
+    if entry.mark[:1] != bytes([MARK]):
+        return "none"
+    if int.from_bytes(entry.mark[1:], "little") != entry.file & 0xFFFF:
+        return "foreign"
+    return "right" if entry.checksum_is_right else "wrong"
+
+
+def _of_entry(entry: Entry, time: int, certainty: str) -> Row:
+    has_deadline = entry.state in ("delayed", "reserved")
+    is_old = not has_deadline and certainty != "exact" and entry.deadline_at > 0
+    age = entry.extra & 0x7FFFFFFF
+    is_ended = entry.state == "invalid"
+    return {
+        "file_number": entry.file,
+        "offset": entry.offset,
+        "size": entry.size,
+        "kind": "full" if entry.full else "short",
+        "id": entry.id,
+        "tube": None if entry.tube is None else entry.tube.decode(),
+        "priority": entry.pri,
+        "delay": entry.delay // SECOND,
+        "ttr": entry.ttr // SECOND,
+        "body_size": entry.body_size - 2,
+        "body": entry.body,
+        "state": "deleted" if is_ended else entry.state,
+        "truncated": is_ended and entry.extra >> 31 == 1,
+        **{name: getattr(entry, name) for name in COUNTERS},
+        "checksum": _checksum(entry),
+        "created_at_ns": entry.created_at,
+        "event_time_ns": time,
+        "event_time_kind": certainty,
+        "event_time_until": None,
+        "deadline_at_ns": entry.deadline_at if has_deadline else None,
+        "old_deadline_at_ns": entry.deadline_at if is_old else None,
+        "reserved_at_ns": time - (age - 1) if age else None,
+    }
 
 
 def of_message(message: Stored) -> Row:

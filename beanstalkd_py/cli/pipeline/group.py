@@ -13,6 +13,7 @@ _COMMANDS = {
         "package": f"{_HERE}.package:package",
         "report": f"{_HERE}.report:report",
         "run": f"{_HERE}.run:run",
+        "ship": f"{_HERE}.ship:ship",
         "sql": f"{_HERE}.sql:sql",
     }
 }
@@ -37,7 +38,11 @@ def pipeline() -> None:
           'select count(*) from timelines'
 
     \b
-    Exit statuses: 0  success
-                   1  damaged or inconsistent data, or Spark failed
+    Exit statuses: 0  success; the result has all data
+                   1  damaged places were skipped and reported, verify found
+                      violations, or Spark failed
                    2  usage error, such as a missing path, column or Java
+
+    After damage, rows or page are written all the same, without the damaged places. --mode
+    dropmalformed accepts damage (status 0, no report), and --mode failfast writes nothing.
     """

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "orc", "csv", "json")
 ON_STDOUT = ("csv", "json")
 TABLE_ROWS = 20
+INCOMPLETE = 1
+"""Exit status: the result lacks damaged places or removed files, or has violations."""
 _OPTIONS = in_order(
     option(
         "-o --output",
@@ -112,9 +114,13 @@ def output_options(function: Callable[..., Any]) -> Any:
     return _OPTIONS(command)
 
 
-def report_damage(faults: int) -> None:
-    if faults:
+def damage_status(damaged: int, removed: int = 0) -> int:
+    """Report damaged places and removed files that a result lacks; return the exit status."""
+    if removed:
+        notice(f"skipped {counted(removed, 'file')} removed before being read")
+    if damaged:
         notice(
-            f"skipped {counted(faults, 'damaged place')};"
+            f"skipped {counted(damaged, 'damaged place')};"
             " 'binlog verify' and 'history verify' list them"
         )
+    return INCOMPLETE if damaged or removed else 0

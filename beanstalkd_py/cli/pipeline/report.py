@@ -8,6 +8,7 @@ import click
 
 from beanstalkd_py.cli.options import file_option, option
 from beanstalkd_py.cli.output import notice
+from beanstalkd_py.cli.pipeline.output import damage_status
 from beanstalkd_py.cli.pipeline.spark_options import (
     INPUTS,
     SparkRunner,
@@ -50,10 +51,10 @@ def report(
     with usage_errors():
         if window is not None:
             microseconds_of("window", window)
-    with spark.running("report") as running:
+    with spark.running("report", inputs) as running:
         from beanstalkd_py.pipeline.report.page import write_report
 
-        write_report(running.spark, list(inputs), output, begin, end, window)
+        faults = write_report(running.spark, list(inputs), output, begin, end, window)
         running.hide_progress()
         notice(f"wrote {output} in {running.took}")
-    return 0
+    return damage_status(faults)

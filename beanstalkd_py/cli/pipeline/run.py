@@ -10,7 +10,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import notice
-from beanstalkd_py.cli.pipeline.output import Target, output_options, report_damage
+from beanstalkd_py.cli.pipeline.output import INCOMPLETE, Target, damage_status, output_options
 from beanstalkd_py.cli.pipeline.spark_options import (
     INPUTS,
     MODE,
@@ -24,7 +24,6 @@ from beanstalkd_py.pipeline.jobs.job_request import JobRequest, check, options_o
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Job, Needs
 from beanstalkd_py.plural import counted
 
-FAULTS = 1
 _LIST = "\n".join(f"      {job.name:<15} {job.about}" for job in JOBS.values())
 
 
@@ -84,29 +83,28 @@ def run(job: str, inputs: tuple[str, ...], target: Target, spark: SparkRunner, *
           --from 1d --window '5 minutes' --format csv > day.csv
       beanstalkd-py pipeline run verify --input '/srv/*/binlog' && echo sound
 
-    Exit status 1 if verify finds violations or damaged places.
+    Exit status 1 if damaged places were skipped (unless --mode dropmalformed accepts them), or if
+    verify finds violations.
     """
     chosen, request = JOBS[job], JobRequest(**given)
     with usage_errors():
         check(chosen, request)
         _check_output(chosen, target)
-    with spark.running(job) as running:
+    with spark.running(job, inputs) as running:
         from beanstalkd_py.pipeline.damage_count import DamageCount
         from beanstalkd_py.pipeline.inputs import sort_inputs
         from beanstalkd_py.pipeline.jobs.run import frame_of
 
         if chosen.needs is Needs.INPUTS:
-            _add(running, chosen, inputs, target, request)
-            return 0
+            return damage_status(_add(running, chosen, inputs, target, request))
         damage = DamageCount()
         given_inputs = sort_inputs(running.spark, list(inputs))
         rows = frame_of(running.spark, chosen, given_inputs, request, damage)
         if target.output is None:
             rows = rows.orderBy(*_order(chosen))
         count = target.write(running, rows, chosen.shown)
-        faults = damage.faults
-        report_damage(faults)
-    return FAULTS if chosen.are_faults and (count or faults) else 0
+        status = damage_status(*damage.faults)
+    return INCOMPLETE if chosen.are_faults and count else status
 
 
 def _check_output(job: Job, target: Target) -> None:
@@ -129,9 +127,11 @@ def _order(job: Job) -> list[Any]:
 
 def _add(
     running: Running, job: Job, inputs: tuple[str, ...], target: Target, request: JobRequest
-) -> None:
+) -> int:
+    """Run a job with an output of its own, and return the number of damaged places."""
     options = options_of(job, request)
     result = job.load()(running.spark, list(inputs), target.output, mode=request.mode, **options)
     rows, files = counted(result.rows, "row"), counted(result.files, "file")
     size = counted(result.size, "byte")
     notice(f"added {rows} to {target.output} in {running.took}; {files}, {size}")
+    return int(result.faults)

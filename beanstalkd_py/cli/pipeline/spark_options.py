@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,8 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _OPTIONS = in_order(
     option(
         "--master",
-        "Spark master: local[N], spark://HOST:PORT, yarn, k8s://...  [default: local[*]]",
+        "Spark master: local[N], spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT of Spark"
+        " Connect.  [default: local[*]]",
         metavar="URL",
     ),
     option(
@@ -85,16 +86,18 @@ class SparkRunner:
     verbose: bool
 
     @contextlib.contextmanager
-    def running(self, label: str) -> Iterator[Running]:
-        """Start a session and show its progress. Raises ToolUsageError and PipelineError."""
+    def running(self, label: str, inputs: Sequence[str]) -> Iterator[Running]:
+        """Start a session for inputs and show its progress. ToolUsageError and PipelineError."""
         from beanstalkd_py.pipeline.failures import translated_errors
         from beanstalkd_py.pipeline.session import SparkOptions, spark_session
+        from beanstalkd_py.pipeline.sources.connect import is_connect
 
         begun_mono = time.monotonic()
         with usage_errors(), Progress(label, PROGRESS_INTERVAL_S) as progress:
-            options = SparkOptions.of(self.master, self.conf, not self.verbose)
+            options = SparkOptions.of(self.master, self.conf, not self.verbose, inputs)
             with spark_session(options) as spark, translated_errors():
-                watcher = _StageWatcher(spark.sparkContext, progress)
+                context = None if is_connect(spark) else spark.sparkContext
+                watcher = _StageWatcher(context, progress)
                 watcher.start()
                 try:
                     yield Running(spark, watcher.stop, begun_mono)
@@ -105,7 +108,7 @@ class SparkRunner:
 class _StageWatcher(threading.Thread):
     """Shows the finished tasks of the running stages; Spark does not know later stages yet."""
 
-    def __init__(self, context: SparkContext, progress: Progress) -> None:
+    def __init__(self, context: SparkContext | None, progress: Progress) -> None:
         super().__init__(daemon=True)
         self._context = context
         self._progress = progress
@@ -126,6 +129,8 @@ class _StageWatcher(threading.Thread):
             self._progress.update(done, total or None, detail)
 
     def _tasks(self) -> tuple[int, int]:
+        if self._context is None:  # Spark Connect
+            return 0, 0
         tracker = self._context.statusTracker()
         found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         stages = [stage for stage in found if stage is not None]
@@ -153,4 +158,6 @@ def usage_errors() -> Iterator[None]:
         raise errors.ToolUsageError(str(error)) from error
     except OSError as error:
         path = f"{error.filename}: " if error.filename else ""
-        raise errors.PipelineError(f"cannot read or write: {path}{error.strerror}") from error
+        raise errors.PipelineError(
+            f"cannot read or write: {path}{error.strerror or error}"
+        ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from beanstalkd_py.cli.pipeline.output import Target, output_options, report_damage
+from beanstalkd_py.cli.pipeline.output import Target, damage_status, output_options
 from beanstalkd_py.cli.pipeline.spark_options import INPUTS, MODE, SparkRunner, spark_options
 
 
@@ -36,7 +36,7 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, target: Target, spark: Sp
       beanstalkd-py pipeline sql -i /var/lib/history --json \\
           "select tube, decode(body, 'utf-8') from messages where tags='deleted'"
     """
-    with spark.running("sql") as running:
+    with spark.running("sql", inputs) as running:
         from beanstalkd_py.pipeline.damage_count import DamageCount
         from beanstalkd_py.pipeline.inputs import sort_inputs
         from beanstalkd_py.pipeline.results import with_names_apart
@@ -46,5 +46,5 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, target: Target, spark: Sp
         make_views(running.spark, sort_inputs(running.spark, list(inputs)), text, mode, damage)
         rows = with_names_apart(running.spark.sql(text))
         target.write(running, rows)
-        report_damage(damage.faults)
-    return 0
+        damage.read_subqueries(rows)
+        return damage_status(*damage.faults)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from beanstalkd_py.binlog.layout import HIGHEST_NUMBER
@@ -14,12 +15,14 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.entries import BinlogFile
 from beanstalkd_py.pipeline.sources.paths import (
     Hosts,
-    expand_local,
+    expand,
+    is_bare,
     local,
     matches,
     parts_of,
     true_path,
 )
+from beanstalkd_py.pipeline.sources.remote import list_files
 from beanstalkd_py.regular_file import NOT_REGULAR, open_regular
 
 _NAME = re.compile(r"binlog\.([1-9]\d*)(?:\.done)?")
@@ -66,20 +69,12 @@ def find(lookup: Lookup) -> list[BinlogFile]:
     found: dict[tuple[str, int], BinlogFile] = {}
     folders: dict[str, str] = {}
     for pattern in lookup.paths:
-        matched = [Path(each) for each in expand_local(pattern, "read_binlog")]
-        for path in matched:
-            if not path.is_dir() and number_of(path.name) is None:
-                if len(matched) > 1:
-                    continue  # one of several matches of a glob
-                raise PipelineUsageError(
-                    f"{path} is not a binlog file; give a file binlog.N or a folder"
-                )
-            for each in _below(path, lookup):
-                # During archiving a file has both names.
-                folder = each.path.rpartition("/")[0]
-                key = folders.setdefault(folder, true_path(folder)), each.number
-                if key not in found or each.path.endswith(".done"):
-                    found[key] = each
+        for each in _remote(pattern, lookup) if local(pattern) is None else _local(pattern, lookup):
+            # During archiving a file has both names.
+            folder = each.path.rpartition("/")[0]
+            key = folders.setdefault(folder, true_path(folder)), each.number
+            if key not in found or each.path.endswith(".done"):
+                found[key] = each
     files = sorted(found.values(), key=lambda each: (*each.key, each.path))
     for one, two in itertools.pairwise(files):
         if one.key == two.key:
@@ -88,6 +83,35 @@ def find(lookup: Lookup) -> list[BinlogFile]:
                 " of each by a wildcard, as in '/srv/{a,b}/binlog', or by hostPattern"
             )
     return files
+
+
+def _local(pattern: str, lookup: Lookup) -> Iterator[BinlogFile]:
+    matched = [Path(each) for each in expand(local(pattern) or pattern)]
+    for path in matched:
+        if path.is_dir() or number_of(path.name) is not None:
+            yield from _below(path, lookup)
+        elif len(matched) == 1:  # otherwise it is one of several matches of a glob
+            raise PipelineUsageError(
+                f"{path} is not a binlog file; give a file binlog.N or a folder"
+            )
+
+
+def _remote(pattern: str, lookup: Lookup) -> Iterator[BinlogFile]:
+    is_empty, lookup = True, replace(lookup, paths=(pattern,))
+    for url, size in list_files(pattern):
+        name = url.rpartition("/")[2]
+        if is_in_place(url, lookup) and (
+            lookup.name_glob is None or matches(name, lookup.name_glob)
+        ):
+            each = of_path(url, lookup.hosts, size)
+            if each is not None:
+                is_empty = False
+                yield each
+    if is_empty:  # an object store does not know whether there is a folder
+        raise PipelineUsageError(
+            f"path {pattern} has no binlog files; give the folder of a host, such as"
+            " s3://BUCKET/binlogs/*"
+        )
 
 
 def _below(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
@@ -121,6 +145,8 @@ def _file(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
 
 def has_entries(file: BinlogFile) -> bool:
     """Whether the file has entries: a preallocated file has zeros after its version."""
+    if not is_bare(file.path):
+        return True  # others are not shipped
     try:
         with os.fdopen(open_regular(file.path), "rb") as data:
             return any(data.read(300)[4:])
@@ -133,11 +159,13 @@ def has_entries(file: BinlogFile) -> bool:
 
 
 def is_followed(file: BinlogFile) -> bool:
-    """Whether a later file of the folder has entries; False on other file systems."""
-    folder = local(file.path.rpartition("/")[0])
-    if folder is None:
-        return False
+    """Whether a later file of the folder has entries; False if the folder cannot be listed."""
+    folder = file.path.rpartition("/")[0]
     lookup = Lookup((folder,), Hosts(file.host, None, (), ""))
+    if not is_bare(folder):
+        with contextlib.suppress(OSError, PipelineUsageError):
+            return any(each.number > file.number for each in _remote(folder, lookup))
+        return False
     paths = (path for path in Path(folder).iterdir() if not path.is_dir())
     beside = (each for path in paths for each in _file(path, lookup))
     return any(each.number > file.number and has_entries(each) for each in beside)

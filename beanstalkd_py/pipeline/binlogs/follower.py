@@ -1,8 +1,8 @@
 """Following binlog folders: a place is a file number and an offset in that file.
 
-A file is complete once a later one has entries. The head is that of the place's file, or of the
-file before if nothing of it was read: a folder that was emptied or resharded begins with the same
-numbers again.
+A file is complete once a later one has entries, on another file system always. The head is that of
+the place's file, or of the file before if nothing of it was read: a folder that was emptied or
+resharded begins with the same numbers again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from beanstalkd_py.pipeline.sources.follower import (
     Scan,
     head_of,
 )
+from beanstalkd_py.pipeline.sources.paths import is_bare
+from beanstalkd_py.pipeline.sources.remote import list_files
 
 
 class BinlogFollower(Follower[BinlogFile]):
@@ -41,6 +43,10 @@ class BinlogFollower(Follower[BinlogFile]):
 
     @staticmethod
     def _has_files(folder: str) -> bool:
+        if not is_bare(folder):
+            return any(
+                binlog_files.number_of(url.rpartition("/")[2]) for url, _ in list_files(folder)
+            )
         path = Path(folder)
         return path.is_dir() and any(binlog_files.number_of(each.name) for each in path.iterdir())
 
@@ -70,7 +76,7 @@ class BinlogFollower(Follower[BinlogFile]):
                 number, offset = file.number, 0
             is_stop = stop is not None and file.number == stop["file"]
             limit = stop["offset"] if stop is not None and is_stop else ALL
-            complete = file is not written[-1]
+            complete = file is not written[-1] or not is_bare(file.path)
             reached = self._reach(file, offset, not (complete or is_stop), budget, limit)
             budget = budget.less(reached.rows, reached.offset - offset)
             if is_stop or not complete or not reached.complete:
@@ -91,7 +97,8 @@ class BinlogFollower(Follower[BinlogFile]):
         if start is None:
             return first, 0, None
         folder = files[0].path.rpartition("/")[0]
-        if not first <= start["file"] <= last:
+        following = last if is_bare(folder) else last + 1
+        if not first <= start["file"] <= following:
             self._report_loss(
                 f"{folder} has binlog.{first} to {last}, and binlog.{start['file']} was next"
             )

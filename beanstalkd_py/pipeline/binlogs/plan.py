@@ -13,6 +13,7 @@ from beanstalkd_py.pipeline.sources.columns import Table
 from beanstalkd_py.pipeline.sources.file_buffer import FileBuffer
 from beanstalkd_py.pipeline.sources.options import Options
 from beanstalkd_py.pipeline.sources.plan import COMMON_OPTIONS, Plan, choose
+from beanstalkd_py.pipeline.sources.remote import is_direct
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,6 @@ class BinlogPlan(Plan[BinlogFile]):
         cls, options: Options, named: Sequence[str] | None
     ) -> tuple[Table, dict[str, Any]]:
         added = ["body"] if options.flag("includeBody", False) else []
-        if named is not None:
-            named = [*named, *added]
         return choose(COLUMNS, options, named, added), {
             "name_glob": options.text("pathGlobFilter"),
             "recursive": options.flag("recursiveFileLookup", False),
@@ -49,6 +48,9 @@ class BinlogPlan(Plan[BinlogFile]):
     def file_of(self, path: str) -> BinlogFile | None:
         is_in_place = binlog_files.is_in_place(path, self.lookup)
         return binlog_files.of_path(path, self.hosts) if is_in_place else None
+
+    def is_opened_by_tasks(self) -> bool:
+        return all(map(is_direct, self.paths)) or super(BinlogPlan, self).is_opened_by_tasks()
 
     def content_globs(self) -> tuple[list[str], str | None]:
         return list(self.paths), self.name_glob or "binlog.*"

@@ -44,6 +44,11 @@ def binlog_health(entries: DataFrame) -> DataFrame:
     first_event_at, last_event_at timestamp: of puts and short entries, as far as known; damage
     long: unreadable places, in mode PERMISSIVE.
     """
+    return health_of(entries).orderBy(*_FILE)
+
+
+def health_of(entries: DataFrame) -> DataFrame:
+    """Return the rows of `binlog_health` in no order."""
     so_far = Window.partitionBy("host", "shard").orderBy("file_number")
 
     def until_here(name: str) -> Column:
@@ -51,23 +56,19 @@ def binlog_health(entries: DataFrame) -> DataFrame:
 
     written, put = until_here("bytes"), until_here("put_bytes")
     oldest = f.col("oldest")
-    return (
-        _measures(entries)
-        .select(
-            *("host", "shard", "file", "file_number", "entries", "bytes", "put_bytes"),
-            (f.col("full_bytes") - f.col("put_bytes")).alias("copy_bytes"),
-            *("short_bytes", "live_jobs", "live_bytes"),
-            (f.col("bytes") - f.col("live_bytes")).alias("dead_bytes"),
-            oldest["id"].alias("oldest_job_id"),
-            oldest["tube"].alias("oldest_job_tube"),
-            _time("oldest.created_at_ns").alias("oldest_job_put_at"),
-            until_here("live_jobs").alias("pinned_by"),
-            f.when(put > 0, written / put).alias("write_amplification"),
-            _time("least(first_short_ns, first_put_ns)").alias("first_event_at"),
-            _time("greatest(last_short_ns, last_put_ns)").alias("last_event_at"),
-            "damage",
-        )
-        .orderBy("host", "shard", "file_number")
+    return _measures(entries).select(
+        *("host", "shard", "file", "file_number", "entries", "bytes", "put_bytes"),
+        (f.col("full_bytes") - f.col("put_bytes")).alias("copy_bytes"),
+        *("short_bytes", "live_jobs", "live_bytes"),
+        (f.col("bytes") - f.col("live_bytes")).alias("dead_bytes"),
+        oldest["id"].alias("oldest_job_id"),
+        oldest["tube"].alias("oldest_job_tube"),
+        _time("oldest.created_at_ns").alias("oldest_job_put_at"),
+        until_here("live_jobs").alias("pinned_by"),
+        f.when(put > 0, written / put).alias("write_amplification"),
+        _time("least(first_short_ns, first_put_ns)").alias("first_event_at"),
+        _time("greatest(last_short_ns, last_put_ns)").alias("last_event_at"),
+        "damage",
     )
 
 

@@ -95,6 +95,7 @@ _ALL = (
         shown=(
             *("host", "tube", "window_start", "puts", "reserves", "deletes", "timeouts", "buries"),
             *("wait_p50_s", "wait_p99_s", "finish_p50_s", "finish_p99_s", "depth", "buried"),
+            "unknown",
         ),
     ),
     Job(

@@ -21,14 +21,14 @@ EVENTS = (
 )
 """Names by the numbers of C, as are CERTAINTIES and STATES."""
 CERTAINTIES = ("exact", "derived", "bounded")
-STATES = ("deleted", "ready", "reserved", "buried", "delayed")
+STATES = ("deleted", "ready", "reserved", "buried", "delayed", "ready_or_reserved", "unknown")
 ENDS = ("deleted", "truncated")
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
-TIMED_STATES = ("ready", "reserved", "delayed", "buried")
+TIMED_STATES = ("ready", "reserved", "delayed", "buried", "ready_or_reserved")
 
 ENTRY_NUMBERS = (
     *("id", "created_at", "delay", "ttr", "at", "more", "deadline"),
-    *("reserves_timeouts", "releases_buries", "kicks_priority", "flags"),
+    *("reserves_timeouts", "releases_buries", "kicks_priority", "flags", "data_end"),
 )
 """Input columns as in C; besides these there are host, shard and tube."""
 MESSAGE_COLUMNS = (
@@ -43,9 +43,8 @@ MESSAGE_COLUMNS = (
     *COUNTERS,
 )
 """Input columns that are copied; besides these there are timeline and truncated."""
-SIZE_AT = 8
+SIZE_AT = 9
 """Bit of `flags` at which the size of the body begins."""
-_STATE = 7
 _LOW, _HIGH_AT = 0xFFFFFFFF, 32
 
 STRING, LONG, DOUBLE = pa.string(), pa.int64(), pa.float64()
@@ -61,6 +60,7 @@ _EVENT = pa.struct(
         ("delay", LONG),
     ]
 )
+_SPAN = pa.struct([("at", TIME), ("state", STRING)])
 SCHEMA = pa.schema(
     [
         *(("host", STRING), ("shard", STRING), ("id", LONG), ("tube", STRING)),
@@ -69,10 +69,11 @@ SCHEMA = pa.schema(
         *(("put_at", TIME), ("state", STRING), ("end", STRING), ("end_at", TIME)),
         *(("first_reserve_at", TIME), ("last_at", TIME)),
         *((name, LONG) for name in (*COUNTERS, "touches")),
-        *((name, DOUBLE) for name in ("wait_s", "finish_s")),
+        *((name, DOUBLE) for name in ("wait_s", "wait_min_s", "wait_max_s")),
+        *((name, DOUBLE) for name in ("finish_s", "finish_min_s", "finish_max_s")),
         *((f"{state}_s", DOUBLE) for state in TIMED_STATES),
         *(("time_kind", STRING), ("complete", pa.bool_())),
-        ("events", pa.list_(_EVENT)),
+        *(("events", pa.list_(_EVENT)), ("states", pa.list_(_SPAN))),
     ]
 )
 
@@ -178,7 +179,7 @@ def _last_values(found: Histories, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         "priority": _lower(kicks_priority),
         "ttr": last("ttr"),
         "body_size": pc.shift_right(flags, SIZE_AT).cast(pa.int32()),
-        "state": _names(STATES, pc.bit_wise_and(flags, _STATE)),
+        "state": _names(STATES, found.of_jobs("state")),
         "reserves": _upper(reserves_timeouts),
         "timeouts": _lower(reserves_timeouts),
         "releases": _upper(releases_buries),
@@ -207,43 +208,52 @@ class Histories:
     def of_events(self, name: str) -> pa.Array:
         return _copied(getattr(self._columns, name), self._columns.event_count)
 
-    def _seconds_in(self, state: str) -> pa.Array:
-        in_state = self._columns.in_state[STATES.index(state) - 1]
-        return _seconds(_copied(in_state, self._columns.count))
+    def _of_spans(self, name: str) -> pa.Array:
+        return _copied(getattr(self._columns, name), self._columns.span_count)
+
+    def _seconds_in(self, number: int) -> pa.Array:
+        in_state = _copied(self._columns.in_state[number], self._columns.count)
+        return _seconds(_not_negative(in_state))
 
     def batch(self, known: dict[str, pa.Array]) -> pa.RecordBatch:
         """Return a row for each job; `known` are the columns that do not depend on events."""
-        made = {**known, **self._summary(), "events": self._events()}
+        lists = {"events": self._events(), "states": self._spans()}
+        made = {**known, **self._summary(), **lists}
         arrays = [made[name] for name in SCHEMA.names]
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
     def _summary(self) -> dict[str, pa.Array]:
-        puts = self.of_jobs("first_event")
+        puts = self._puts()
         put_at = _not_negative(self.of_events("event_at").take(puts))
-        reserve_at = _not_negative(self.of_jobs("first_reserve_at"))
-        end_at = _not_negative(self.of_jobs("end_at"))
+        reserve_at, reserve_until = self._bounds("first_reserve")
+        end_at, end_until = self._bounds("end")
         ends = pc.subtract(self.of_jobs("end"), EVENTS.index("delete"))
         return {
             "delay": _not_negative(self.of_events("event_delay").take(puts)),
             "put_at": _time(put_at),
             "end": _names(ENDS, _not_negative(ends)),
-            "end_at": _time(end_at),
-            "first_reserve_at": _time(reserve_at),
+            "end_at": _time(_if_equal(end_at, end_until)),
+            "first_reserve_at": _time(_if_equal(reserve_at, reserve_until)),
             "last_at": _time(_not_negative(self.of_jobs("last_at"))),
             "touches": self.of_jobs("touches"),
-            "wait_s": _seconds(pc.subtract(self._without_bounded(reserve_at), put_at)),
-            "finish_s": _seconds(pc.subtract(end_at, put_at)),
-            **{f"{state}_s": self._seconds_in(state) for state in TIMED_STATES},
+            **_durations("wait", put_at, reserve_at, reserve_until),
+            **_durations("finish", put_at, end_at, end_until),
+            **{f"{state}_s": self._seconds_in(STATES.index(state) - 1) for state in TIMED_STATES},
             "time_kind": _names(CERTAINTIES, self.of_jobs("certainty")),
             "complete": self.of_jobs("complete").cast(pa.bool_()),
         }
 
-    def _without_bounded(self, reserve_at: pa.Array) -> pa.Array:
-        certainty = self.of_jobs("first_reserve_sure")
-        bounded = pc.equal(certainty, CERTAINTIES.index("bounded"))
-        return pc.if_else(bounded, pa.scalar(None, LONG), reserve_at)
+    def _puts(self) -> pa.Array:
+        """Return the index of each job's put; null for an invalid text without events."""
+        begins = self.of_jobs("first_event")
+        ends = pa.concat_arrays([begins[1:], pa.array([self._columns.event_count], LONG)])
+        return pc.if_else(pc.less(begins, ends[: len(begins)]), begins, pa.scalar(None, LONG))
 
-    def _events(self) -> pa.Array:
+    def _bounds(self, name: str) -> tuple[pa.Array, pa.Array]:
+        earliest, latest = self.of_jobs(f"{name}_at"), self.of_jobs(f"{name}_until")
+        return _not_negative(earliest), _not_negative(latest)
+
+    def _events(self) -> pa.ListArray:
         arrays = [
             _names(EVENTS, self.of_events("event")),
             _time(_not_negative(self.of_events("event_at"))),
@@ -253,9 +263,30 @@ class Histories:
             _not_negative(self.of_events("event_delay")),
         ]
         structs = pa.StructArray.from_arrays(arrays, fields=list(_EVENT))
-        begins = self.of_jobs("first_event").cast(pa.int32())
-        ends = pa.concat_arrays([begins, pa.array([len(structs)], pa.int32())])
-        return pa.ListArray.from_arrays(ends, structs, type=SCHEMA.field("events").type)
+        return self._lists("events", structs, self.of_jobs("first_event"))
+
+    def _spans(self) -> pa.ListArray:
+        arrays = [_time(self._of_spans("span_at")), _names(STATES, self._of_spans("span_state"))]
+        structs = pa.StructArray.from_arrays(arrays, fields=list(_SPAN))
+        return self._lists("states", structs, self.of_jobs("first_span"))
+
+    def _lists(self, name: str, structs: pa.StructArray, begins: pa.Array) -> pa.ListArray:
+        ends = pa.concat_arrays([begins.cast(pa.int32()), pa.array([len(structs)], pa.int32())])
+        return pa.ListArray.from_arrays(ends, structs, type=SCHEMA.field(name).type)
+
+
+def _durations(name: str, begin: pa.Array, earliest: pa.Array, latest: pa.Array) -> dict[str, Any]:
+    least, most = pc.subtract(earliest, begin), pc.subtract(latest, begin)
+    return {
+        f"{name}_s": _seconds(_if_equal(least, most)),
+        f"{name}_min_s": _seconds(least),
+        f"{name}_max_s": _seconds(most),
+    }
+
+
+def _if_equal(least: pa.Array, most: pa.Array) -> pa.Array:
+    """Replace values with different or unknown bounds by nulls."""
+    return pc.if_else(pc.equal(least, most), least, pa.scalar(None, LONG))
 
 
 def _copied(values: Any, count: int) -> pa.Array:

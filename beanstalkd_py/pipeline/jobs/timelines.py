@@ -8,20 +8,29 @@ Columns:
 
 - host, shard (of the last entry), id, tube (null if no full entry was read);
 - priority (the last), delay (of the put; null if unknown), ttr: the latter in seconds; body_size;
-- put_at, state of the last entry (ready, reserved, buried, delayed or deleted), end (deleted,
-  truncated or null), end_at, first_reserve_at, last_at;
+- put_at; state at the end of the data (ready, reserved, buried, delayed, deleted, or
+  ready_or_reserved); end (deleted, truncated or null);
+- end_at, first_reserve_at: null if unknown; last_at: the earliest possible time of the last event;
 - reserves, timeouts, releases, buries, kicks, touches: how often;
-- wait_s (from the put to the first reserve, including a delay; null if the reserve is bounded),
-  finish_s (to the end), ready_s, reserved_s, delayed_s, buried_s (in each state, until last_at);
+- wait_s, from the put to the first reserve, including a delay, and finish_s, from the put to the
+  end: null if unknown; wait_min_s, wait_max_s, finish_min_s, finish_max_s: their bounds, equal if
+  known; the upper one is null if nothing bounds it, both without a known reserve or end;
+- ready_s, reserved_s, delayed_s, buried_s: in each state until the last event, null if unknown;
+  ready_or_reserved_s: in the first two together;
 - time_kind: the least certain kind of time of the events: exact, derived or bounded;
 - complete: whether no event is missing from the beginning;
-- events: in order; each has event, at, kind, until, priority and delay.
+- events: in order; each has event, at, kind, until, priority and delay;
+- states: in order; each has at, from when on it is known, and state: as above, or unknown, if it
+  may be one of several others or the job may have ended.
 
 Times of a server of this package are exact. Times in binlogs of C beanstalkd, and of reserves that
-a server without history does not write, are derived from deadlines (a derived reserve of a touched
-job is its last touch), or only bounded: between `at` and, if known, `until`. At most 1000 inferred
-events of one kind are added between two entries; the counters have their number. Copies by
-compaction are not events.
+a server without history does not write, are derived from deadlines, or only bounded: between `at`
+and, if known, `until`. At most 1000 inferred events of one kind are added between two entries; the
+counters have their number. Copies by compaction are not events.
+
+The data of a host ends at the newest time in its entries: the time of the last put, or of a later
+event. A delay that elapsed before has a due event. Where the entries of a host record no reserve, a
+job that would be ready or reserved after its last event is ready_or_reserved.
 """
 
 from __future__ import annotations
@@ -52,6 +61,11 @@ COLUMNS = (
     *("deadline_at_ns", "old_deadline_at_ns", "reserved_at_ns"),
 )
 """Columns needed of entries."""
+ENDS_COLUMNS = (
+    *("host", "id", "kind", "state", "checksum"),
+    *("created_at_ns", "event_time_ns", "reserved_at_ns"),
+)
+"""Columns needed of entries for `ends_of`."""
 
 MESSAGE_COLUMNS = ("host", "tube", "bodySize", "properties")
 """Columns needed of messages."""
@@ -60,10 +74,31 @@ _JOB = ("id", "host", "created_at")
 """The key of a job, the most selective column first."""
 
 
-def timelines(entries: DataFrame) -> DataFrame:
-    packed = entries.where(f.col("id").isNotNull()).select(*_packed())
+def timelines(entries: DataFrame, ends: DataFrame | None = None) -> DataFrame:
+    """Return a row for each job; `ends` is `ends_of` the same entries, read again by default."""
+    ends = ends_of(entries) if ends is None else ends
+    known = entries.where(f.col("id").isNotNull()).join(f.broadcast(ends), "host")
+    packed = known.select(*_packed())
     ordered = packed.repartition(*_JOB).sortWithinPartitions(*_JOB, "file_number", "offset")
     return ordered.mapInArrow(timeline_rows.timelines_of_entries, SCHEMA)
+
+
+def ends_of(entries: DataFrame) -> DataFrame:
+    """Return host, data_end (nanoseconds) and has_reserves: whether entries record reserves.
+
+    The time of a copied event may be in the future after a restart, so copies do not count.
+    """
+    is_full = f.col("kind") == "full"
+    time = f.when(is_full, f.col("created_at_ns")).otherwise(f.col("event_time_ns"))
+    is_reserve = (f.col("state") == "reserved") | f.col("reserved_at_ns").isNotNull()
+    return (
+        entries.where(f.col("id").isNotNull())
+        .groupBy("host")
+        .agg(
+            f.max(time).alias("data_end"),
+            f.max(~is_full & (f.col("checksum") == "right") & is_reserve).alias("has_reserves"),
+        )
+    )
 
 
 def _packed() -> list[Column]:
@@ -82,6 +117,7 @@ def _packed() -> list[Column]:
         _pair("releases", "buries"),
         _pair("kicks", "priority"),
         _flags().alias("flags"),
+        f.col("data_end"),
     ]
 
 
@@ -95,6 +131,7 @@ def _flags() -> Column:
         (f.col("checksum") == "right", lib.BC_FLAGS_SOUND),
         (f.col("truncated"), lib.BC_FLAGS_TRUNCATED),
         (f.col("kind") == "full", lib.BC_FLAGS_FULL),
+        (f.col("has_reserves"), lib.BC_FLAGS_RESERVES),
     )
     flags = f.shiftleft(f.col("body_size").cast("long"), SIZE_AT)
     flags = flags + _number("state", STATES)

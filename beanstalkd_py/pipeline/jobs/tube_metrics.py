@@ -18,10 +18,7 @@ from beanstalkd_py.pipeline.jobs.cached import computed_once
 from beanstalkd_py.pipeline.jobs.durations import microseconds_of, since_1970
 from beanstalkd_py.pipeline.jobs.window_counts import BEFORE, COUNTS, STATES, TIMES, counts_of
 
-COLUMNS = (
-    *("host", "tube", "put_at", "state", "body_size", "first_reserve_at", "end_at"),
-    *("wait_s", "finish_s", "events"),
-)
+COLUMNS = ("host", "tube", "body_size", "wait_s", "finish_s", "events", "states")
 """Columns needed of timelines."""
 PERCENTILES = (50, 90, 99)
 MOST_ROWS = 10_000_000
@@ -39,22 +36,27 @@ def tube_metrics(
 
     `window` is a duration in Spark's syntax (`10 seconds`, `1 hour`); windows begin at multiples of
     it since 1970 in UTC. Events before `since`, a time with a zone, have no rows but count for
-    depth. Events are counted by this call; bounded times of C beanstalkd may be too early. Jobs
-    whose full entry was removed have the tube null.
+    depth. Events are counted by this call, bounded ones in the window of their earliest possible
+    time. Jobs whose full entry was removed have the tube null.
 
     Columns: host, tube; window_start, window_end timestamp; puts, reserves, releases, timeouts,
     buries, kicks, deletes, truncates long; put_bytes long, of bodies; puts_per_s, deletes_per_s
     double; wait_p50_s, wait_p90_s, wait_p99_s, wait_max_s double: from the put to the first
     reserve, of jobs first reserved in the window; finish_p50_s to finish_max_s the same from the
-    put to the end, of jobs that ended in it; null without any; depth long: jobs at the end of the
-    window; ready, reserved, delayed, buried long: these by state.
+    put to the end, of jobs that ended in it; null without any; wait_unknown, finish_unknown long:
+    such jobs whose time is not known, which the percentiles leave out.
+
+    At the end of the window, long: depth: jobs that are known to be there; ready, reserved,
+    delayed, buried: these by state; ready_or_reserved: those in one of these two states; unknown:
+    further jobs, which are in one of several states or have ended. The number of jobs in a state is
+    therefore at most higher by ready_or_reserved (if it is one of the two) and unknown.
 
     Raises PipelineUsageError for an invalid `window` and for more than `most_rows` rows.
     """
     length = microseconds_of("window", window)
     counts = computed_once(counts_of(timelines, length, since_1970("since", since)))
     _check_rows(counts, window, length, most_rows)
-    return _rows(counts, length)
+    return rows_of(counts, length)
 
 
 def _check_rows(counts: DataFrame, window: str, length: int, most_rows: int) -> None:
@@ -69,8 +71,8 @@ def _check_rows(counts: DataFrame, window: str, length: int, most_rows: int) -> 
         )
 
 
-def _rows(counts: DataFrame, length: int) -> DataFrame:
-    """Sum up depths, and repeat a window until the next one with events."""
+def rows_of(counts: DataFrame, length: int) -> DataFrame:
+    """Sum up the depths of `counts_of`, and repeat a window until the next one with events."""
     order = Window.partitionBy(*_TUBE).orderBy("start")
     depths = {state: f.sum(state).over(order) for state in STATES}
     known = counts.withColumns({**depths, "next": f.lead("start").over(order)})
@@ -84,7 +86,7 @@ def _rows(counts: DataFrame, length: int) -> DataFrame:
         *(_of_first(f.col(name), 0).alias(name) for name in COUNTS),
         *(_per_second(name, length) for name in ("puts", "deletes")),
         *(column for name in TIMES for column in _percentiles(name)),
-        sum((f.col(state) for state in STATES), start=f.lit(0)).alias("depth"),
+        sum((f.col(state) for state in STATES[:-1]), start=f.lit(0)).alias("depth"),
         *STATES,
     )
 

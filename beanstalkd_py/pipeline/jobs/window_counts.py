@@ -1,5 +1,8 @@
 """Counts the events of each tube in windows of time: events, durations and changes of state.
 
+An event with bounds counts in the window of its earliest possible time, as does an unknown
+duration.
+
 The result has windows with events only, and a window BEFORE for everything before the first.
 """
 
@@ -8,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-STATES = ("ready", "reserved", "delayed", "buried")
+STATES = ("ready", "reserved", "delayed", "buried", "ready_or_reserved", "unknown")
 EVENTS = {
     "puts": "put",
     "reserves": "reserve",
@@ -20,8 +23,9 @@ EVENTS = {
     "truncates": "truncate",
 }
 """Events by the columns that count them."""
-COUNTS = (*EVENTS, "put_bytes")
-TIMES = ("wait", "finish")
+TIMES = {"wait": ("reserve",), "finish": ("delete", "truncate")}
+"""Durations from the put to the first of these events."""
+COUNTS = (*EVENTS, "put_bytes", *(f"{name}_unknown" for name in TIMES))
 BEFORE = -(2**63)
 """Start of the window before all others."""
 _MARK = {
@@ -30,12 +34,10 @@ _MARK = {
     "was": "string",
     "now": "string",
     "bytes": "long",
-    "wait": "double",
-    "finish": "double",
+    **dict.fromkeys(TIMES, "double"),
+    **{f"{name}_unknown": "boolean" for name in TIMES},
 }
 """What a job adds to the window at `start`."""
-_HELD = ("touch", "release", "timeout", "return", "bury", "delete")
-"""Events that only happen to a reserved job."""
 
 
 def counts_of(timelines: DataFrame, length: int, since: int | None) -> DataFrame:
@@ -49,6 +51,7 @@ def counts_of(timelines: DataFrame, length: int, since: int | None) -> DataFrame
     return each.groupBy("host", "tube", "start").agg(
         *(_count(f.col("event") == event).alias(name) for name, event in EVENTS.items()),
         f.coalesce(f.sum("bytes"), f.lit(0)).alias("put_bytes"),
+        *(_count(f.col(f"{name}_unknown")).alias(f"{name}_unknown") for name in TIMES),
         *(f.sort_array(f.collect_list(name)).alias(f"{name}_times") for name in TIMES),
         *(_net_change(state).alias(state) for state in STATES),
     )
@@ -75,56 +78,22 @@ def _marks(length: int, since: int | None) -> Column:
         window = time - f.pmod(time, f.lit(length))
         return window if since is None else f.when(time < since, BEFORE).otherwise(window)
 
-    events = f.col("events")
+    events, states = f.col("events"), f.col("states")
 
-    def of_event(event: Column, index: Column) -> Column:
-        before = f.get(events, index - 1)
-        was = f.when(index == 0, _state_before(event)).otherwise(_state_after(before))
+    def of_event(event: Column) -> Column:
         size = f.when(event["event"] == "put", f.col("body_size"))
-        return _mark(
-            start(event["at"]), event=event["event"], was=was, now=_state_after(event), bytes=size
-        )
+        return _mark(start(event["at"]), event=event["event"], bytes=size)
 
-    def of_time(name: str, at: Column) -> Column:
+    def of_state(state: Column, index: Column) -> Column:
+        was = f.get(states, index - 1)["state"]
+        return _mark(start(state["at"]), was=was, now=state["state"])
+
+    def of_time(name: str, names: tuple[str, ...]) -> Column:
+        first = f.get(f.filter(events, lambda event: event["event"].isin(*names)), f.lit(0))
         value = f.col(f"{name}_s")
-        return f.when(at.isNotNull() & value.isNotNull(), _mark(start(at), **{name: value}))
+        given = {name: value, f"{name}_unknown": value.isNull()}
+        return f.when(first.isNotNull(), _mark(start(first["at"]), **given))
 
-    others = f.array(
-        f.when(_found_there(), _mark(f.lit(BEFORE), now=_first_state())),
-        of_time("wait", f.col("first_reserve_at")),
-        of_time("finish", f.col("end_at")),
-    )
-    return f.concat(f.transform(events, of_event), f.array_compact(others))
-
-
-def _found_there() -> Column:
-    """Whether the job existed before its first known event."""
-    return f.coalesce(f.get("events", f.lit(0))["event"] != "put", f.col("state") != "deleted")
-
-
-def _first_state() -> Column:
-    first = f.get("events", f.lit(0))
-    return f.when(f.size("events") == 0, f.col("state")).otherwise(_state_before(first))
-
-
-def _state_after(event: Column) -> Column:
-    name = event["event"]
-    return (
-        f.when(name.isin("reserve", "touch"), "reserved")
-        .when(name == "bury", "buried")
-        .when(name.isin("delete", "truncate"), None)
-        .when(name.isin("put", "release") & (event["delay"] > 0), "delayed")
-        .otherwise("ready")
-    )
-
-
-def _state_before(event: Column) -> Column:
-    """Return the state before an event, the most likely one if there are several."""
-    name = event["event"]
-    return (
-        f.when(name == "put", None)
-        .when(name.isin(*_HELD), "reserved")
-        .when(name == "due", "delayed")
-        .when(name == "kick", "buried")
-        .otherwise("ready")
-    )
+    times = f.array(*(of_time(name, names) for name, names in TIMES.items()))
+    changes = f.transform(states, of_state)
+    return f.concat(f.transform(events, of_event), changes, f.array_compact(times))

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-STATES = ("ready", "reserved", "delayed", "buried")
+STATES = ("ready", "ready_or_reserved", "reserved", "delayed", "buried", "unknown")
+"""As in tube_metrics; jobs in the last one may have ended."""
 
 Times = tuple[float | None, ...]
 Counts = tuple[int, ...]
@@ -19,7 +20,7 @@ class Windows:
     """Consecutive windows of time, with a value for each window in each column.
 
     States are jobs at the end of a window. `wait_*` is of jobs first reserved in it, `finish_*` of
-    jobs that ended in it, None without any.
+    jobs that ended in it, None without any; `*_unknown` counts those whose time is not known.
     """
 
     begin: datetime
@@ -39,10 +40,14 @@ class Windows:
     finish_p50_s: Times = ()
     finish_p90_s: Times = ()
     finish_p99_s: Times = ()
+    wait_unknown: Counts = ()
+    finish_unknown: Counts = ()
     ready: Counts = ()
+    ready_or_reserved: Counts = ()
     reserved: Counts = ()
     delayed: Counts = ()
     buried: Counts = ()
+    unknown: Counts = ()
 
     def __len__(self) -> int:
         return len(self.puts)
@@ -58,8 +63,14 @@ class Windows:
 
     @property
     def depth(self) -> Counts:
-        columns = (self.ready, self.reserved, self.delayed, self.buried)
+        """Jobs that are known to be there."""
+        columns = (getattr(self, name) for name in STATES if name != "unknown")
         return tuple(map(sum, zip(*columns, strict=True)))
+
+    @property
+    def most_depth(self) -> Counts:
+        """Jobs that may be there."""
+        return tuple(map(sum, zip(self.depth, self.unknown, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.damage_count import fault_count
 from beanstalkd_py.pipeline.frames import read_binlog, read_store
 from beanstalkd_py.pipeline.inputs import Inputs, sort_inputs
 from beanstalkd_py.pipeline.jobs import binlog_health, verify
@@ -27,12 +28,7 @@ from beanstalkd_py.pipeline.report.data import (
     Violation,
     Violations,
 )
-from beanstalkd_py.pipeline.report.gather_timelines import (
-    all_windows,
-    summary_of,
-    totals_of,
-    tubes_of,
-)
+from beanstalkd_py.pipeline.report.gather_timelines import of_span, summary_of
 from beanstalkd_py.pipeline.report.span import moment_of, span_of
 from beanstalkd_py.pipeline.sources.read_modes import CORRUPT
 from beanstalkd_py.pipeline.timelines_of import bodies_of, timelines_of
@@ -43,9 +39,12 @@ MOST_DEAD = 15
 MOST_FILES = 48
 MOST_SHARDS = 16
 MOST_VIOLATIONS = 12
-_MOST_KINDS = 20
 _SHARD = ("host", "shard")
-_UNUSED = ("delay", "ttr", "priority", "releases", "touches", "ready_s", "reserved_s")
+_UNUSED = (
+    *("delay", "ttr", "priority", "releases", "touches"),
+    *("wait_min_s", "wait_max_s", "finish_min_s", "finish_max_s"),
+    *("ready_s", "reserved_s", "delayed_s", "buried_s", "ready_or_reserved_s"),
+)
 
 
 def gather(
@@ -63,8 +62,7 @@ def gather(
     given = sort_inputs(spark, inputs)
     timelines = timelines_of(spark, given).drop(*_UNUSED).persist()
     try:
-        found = _of_timelines(spark, given, timelines, low, high, length)
-        return replace(found, faults=_faults(spark, given))
+        return _of_timelines(spark, given, timelines, low, high, length)
     finally:
         timelines.unpersist()
 
@@ -88,60 +86,57 @@ def _of_timelines(
             *(Input(path, "history") for path in inputs.stores),
         ),
         made_at=datetime.now(UTC),
-        **_of_binlogs(spark, inputs),
+        **_of_files(spark, inputs),
         **counts,
     )
     if span is None:
         return found
-    windows = all_windows(timelines, span)
-    tubes, more_tubes = tubes_of(timelines, span)
-    return replace(
-        found,
-        windows=windows,
-        tubes=tubes,
-        more_tubes=more_tubes,
-        more_puts=sum(windows.puts) - sum(sum(tube.windows.puts) for tube in tubes),
-        **totals_of(timelines, span),
-        **_dead(spark, inputs, timelines),
-    )
+    shown, now = of_span(timelines, span)
+    return replace(found, **shown, **_dead(spark, inputs, timelines, now))
+
+
+def _of_files(spark: SparkSession, inputs: Inputs) -> dict[str, Any]:
+    """Return the fields of ReportData about the files.
+
+    Faults are not observed while timelines are read, because cached rows report no observations.
+    """
+    found: dict[str, Any] = {"servers": ("beanstalkd_py",), "faults": 0}
+    if inputs.binlogs:
+        found = _of_binlogs(spark, inputs)
+    if inputs.stores:
+        messages = read_store(spark, inputs.stores, columns=[CORRUPT])
+        found["faults"] += messages.agg(fault_count()).collect()[0][0]
+        found["servers"] = tuple(sorted({*found["servers"], "beanstalkd_py"}, reverse=True))
+    return found
 
 
 def _of_binlogs(spark: SparkSession, inputs: Inputs) -> dict[str, Any]:
-    """Return the fields of ReportData about binlogs."""
-    if not inputs.binlogs:
-        return {"servers": ("beanstalkd_py",)}
-
     def entries(columns: Sequence[str]) -> DataFrame:
         return read_binlog(spark, inputs.binlogs, columns=columns)
 
-    servers = servers_of(entries(["checksum"]))
-    if inputs.stores:
-        servers = tuple(sorted({*servers, "beanstalkd_py"}, reverse=True))
+    checked = entries(["checksum", CORRUPT])
+    faults, checksums = checked.agg(fault_count(), f.collect_set("checksum")).collect()[0]
     return {
-        "servers": servers,
+        "servers": servers_of(checksums),
+        "faults": faults,
         "violations": violations_of(entries(verify.COLUMNS)),
         "disk": disk_of(entries(binlog_health.COLUMNS)),
     }
 
 
-def _faults(spark: SparkSession, inputs: Inputs) -> int:
-    """Count faults in a pass of its own, because cached rows do not report observations."""
-    frames = []
-    if inputs.binlogs:
-        frames.append(read_binlog(spark, inputs.binlogs, columns=[CORRUPT]))
-    if inputs.stores:
-        frames.append(read_store(spark, inputs.stores, columns=[CORRUPT]))
-    return sum(frame.agg(f.count(CORRUPT)).collect()[0][0] for frame in frames)
-
-
-def _dead(spark: SparkSession, inputs: Inputs, timelines: DataFrame) -> dict[str, Any]:
+def _dead(
+    spark: SparkSession, inputs: Inputs, timelines: DataFrame, now: datetime | None
+) -> dict[str, Any]:
     """Return the fields of ReportData about dead letters."""
-    groups = computed_once(dead_letters(timelines, bodies_of(spark, inputs)))
-    count, jobs = groups.agg(f.count("*"), f.coalesce(f.sum("jobs"), f.lit(0))).collect()[0]
+    groups = dead_letters(timelines, bodies_of(spark, inputs), now=now)
     order = (f.desc("jobs"), f.asc("host"), f.asc("tube"), f.asc("signature"))
     rows = _in_micros(groups, "last_event_at").orderBy(*order).limit(MOST_DEAD).collect()
+    found: dict[str, Any] = {"dead": tuple(_record(DeadGroup, row) for row in rows)}
+    if len(rows) < MOST_DEAD:
+        return found
+    count, jobs = groups.agg(f.count("*"), f.sum("jobs")).collect()[0]
     return {
-        "dead": tuple(_record(DeadGroup, row) for row in rows),
+        **found,
         "more_dead_groups": count - len(rows),
         "more_dead_jobs": jobs - sum(row["jobs"] for row in rows),
     }
@@ -162,48 +157,43 @@ def _record(kind: type[Record], row: Row) -> Record:
 
 
 def disk_of(entries: DataFrame) -> Disk:
-    health = computed_once(binlog_health.binlog_health(entries))
-    shards = computed_once(
-        health.groupBy(*_SHARD).agg(
-            f.count("*").alias("files"),
-            f.sum("bytes").alias("size"),
-            f.sum("live_bytes").alias("live_bytes"),
-            f.max_by("write_amplification", "file_number").alias("write_amplification"),
-        )
+    health = computed_once(binlog_health.health_of(entries))
+    shards = health.groupBy(*_SHARD).agg(
+        f.count("*").alias("files"),
+        f.sum("bytes").alias("size"),
+        f.sum("live_bytes").alias("live_bytes"),
+        f.max_by("write_amplification", "file_number").alias("write_amplification"),
     )
     largest = shards.orderBy(f.desc("size"), *_SHARD).limit(MOST_SHARDS).collect()
     wasteful = _in_micros(health, "oldest_job_put_at").withColumnRenamed("bytes", "size")
     wasteful = wasteful.orderBy(f.desc("dead_bytes"), *_SHARD, "file_number").limit(MOST_FILES)
     files = wasteful.orderBy(*_SHARD, "file_number").collect()
-    row = shards.agg(f.count("*").alias("shards"), f.sum("files").alias("files")).collect()[0]
     return Disk(
         tuple(_record(Shard, row) for row in largest),
         tuple(_record(BinlogFile, row) for row in files),
-        (row["files"] or 0) - len(files),
-        row["shards"] - len(largest),
+        health.count() - MOST_FILES if len(files) == MOST_FILES else 0,
+        shards.count() - MOST_SHARDS if len(largest) == MOST_SHARDS else 0,
     )
 
 
 def violations_of(entries: DataFrame) -> Violations:
-    found = computed_once(verify.verify(entries))
-    kinds = found.groupBy("what").count().orderBy(f.desc("count"), "what")
-    counted = [(row["what"], row["count"]) for row in kinds.limit(_MOST_KINDS).collect()]
-    left = 0
-    if len(counted) == _MOST_KINDS:
-        left = found.count() - sum(number for _, number in counted)
-    if left:
-        counted.append(("of other kinds", left))
+    found = verify.verify(entries)
     order = ("host", "shard", "file", "offset", "id", "what")
-    first = found.orderBy(*order).limit(MOST_VIOLATIONS).collect() if counted else []
-    return Violations(tuple(counted), tuple(_record(Violation, row) for row in first))
+    first = found.orderBy(*order).limit(MOST_VIOLATIONS).collect()
+    if not first:
+        return Violations()
+    kinds = found.groupBy("what").count().orderBy(f.desc("count"), "what").collect()
+    return Violations(
+        tuple((row["what"], row["count"]) for row in kinds),
+        tuple(_record(Violation, row) for row in first),
+    )
 
 
-def servers_of(entries: DataFrame) -> tuple[str, ...]:
-    """Return the servers that wrote the entries; only this package writes checksums."""
-    kinds = {row["checksum"] for row in entries.select("checksum").distinct().collect()}
+def servers_of(checksums: Sequence[str]) -> tuple[str, ...]:
+    """Return the servers that wrote entries; only this package writes right checksums."""
     servers = []
-    if "right" in kinds:
+    if "right" in checksums:
         servers.append("beanstalkd_py")
-    if kinds & {"none", "foreign"}:
+    if {"none", "foreign"} & set(checksums):
         servers.append("C beanstalkd")
     return tuple(servers)

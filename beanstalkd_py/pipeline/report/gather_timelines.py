@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from datetime import datetime
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
-from beanstalkd_py.pipeline.jobs.cached import computed_once
 from beanstalkd_py.pipeline.jobs.tube_metrics import COLUMNS as METRICS_COLUMNS
-from beanstalkd_py.pipeline.jobs.tube_metrics import tube_metrics
+from beanstalkd_py.pipeline.jobs.tube_metrics import rows_of
+from beanstalkd_py.pipeline.jobs.window_counts import counts_of
 from beanstalkd_py.pipeline.report.data import STATES, Certainty, Percentiles, Tube, Windows
 from beanstalkd_py.pipeline.report.span import Span, moment_of
 
@@ -24,6 +25,9 @@ _OLD = 0.005
 _SHORTER = 3
 _NAMES = tuple(each.name for each in fields(Windows) if each.name not in ("begin", "window_s"))
 Tubes = Sequence[tuple[str, str | None]]
+"""Hosts and names of tubes."""
+_TOGETHER = ("", "")
+"""In place of host and tube, for all tubes together; no tube has an empty name."""
 
 
 def summary_of(
@@ -83,25 +87,70 @@ def within(timelines: DataFrame, span: Span) -> DataFrame:
         shown = f.when(at < span.since, before).when(at >= span.until, behind).otherwise(at)
         return f.timestamp_micros(shown)
 
-    return timelines.withColumns(
-        {
-            **{name: held(f.col(name)) for name in ("put_at", "first_reserve_at", "end_at")},
-            "events": f.transform("events", lambda e: e.withField("at", held(e["at"]))),
-        }
+    def all_held(name: str) -> Column:
+        return f.transform(name, lambda each: each.withField("at", held(each["at"])))
+
+    return timelines.withColumns({name: all_held(name) for name in ("events", "states")})
+
+
+def of_span(timelines: DataFrame, span: Span) -> tuple[dict[str, Any], datetime | None]:
+    """Return fields of ReportData about the span, and the time of the last event of all."""
+    whole, top, more_tubes = _totals(timelines, span)
+    windows, *of_top = _windows_of(timelines, [(row["host"], row["tube"]) for row in top], span)
+    tubes = tuple(
+        Tube(row["host"], row["tube"], each, _percentiles(row, "wait"), _percentiles(row, "finish"))
+        for row, each in zip(top, of_top, strict=True)
     )
+    found = {
+        "windows": windows,
+        "tubes": tubes,
+        "more_tubes": more_tubes,
+        "more_puts": sum(windows.puts) - sum(sum(tube.windows.puts) for tube in tubes),
+        "earlier": whole["earlier"],
+        **{name: _percentiles(whole, name) for name in ("wait", "finish")},
+    }
+    return found, moment_of(whole["last_at"])
 
 
-def all_windows(timelines: DataFrame, span: Span) -> Windows:
-    as_one = {"host": f.lit(""), "tube": f.lit("")}
-    rows = _metrics(timelines.select(*METRICS_COLUMNS).withColumns(as_one), span)
-    return _windows(rows, span)
+def _totals(timelines: DataFrame, span: Span) -> tuple[Row, list[Row], int]:
+    """Return a row of all jobs, rows of the tubes with most jobs in the span, others' number."""
+    is_there = _is_in_span("last_at", span) | _is_in_span("put_at", span)
+    is_earlier = f.unix_micros("put_at") < span.since
+    sets: Any = [["host", "tube"], []]
+    totals = timelines.groupingSets(sets, "host", "tube").agg(
+        f.grouping("host").alias("is_whole"),
+        f.count(f.when(is_there, 1)).alias("jobs"),
+        f.count(f.when(is_earlier, 1)).alias("earlier"),
+        f.unix_micros(f.max("last_at")).alias("last_at"),
+        *_spreads(span),
+    )
+    order = (f.desc("is_whole"), f.desc("jobs"), f.asc("host"), f.asc_nulls_last("tube"))
+    found = totals.where("is_whole = 1 or jobs > 0")
+    whole, *top = found.orderBy(*order).limit(1 + MOST_TUBES).collect()
+    more = found.count() - 1 - MOST_TUBES if len(top) == MOST_TUBES else 0
+    return whole, top, more
 
 
-def _metrics(timelines: DataFrame, span: Span) -> list[Row]:
-    found = tube_metrics(within(timelines, span), span.window_text)
+def _windows_of(timelines: DataFrame, tubes: Tubes, span: Span) -> list[Windows]:
+    """Return the windows of all tubes together, and of each of `tubes`, in one query."""
+    columns = timelines.select(*METRICS_COLUMNS)
+    shown = columns.withColumns({"host": f.lit(_TOGETHER[0]), "tube": f.lit(_TOGETHER[1])})
+    if tubes:
+        shown = shown.unionByName(columns.where(_is_one_of(tubes)))
     start = f.unix_micros("window_start")
-    shown = found.where((start >= span.begin - span.window) & (start < span.end))
-    return shown.select("host", "tube", start.alias("start"), *_NAMES).collect()
+    found = rows_of(counts_of(within(shown, span), span.window, None), span.window)
+    found = found.where((start >= span.begin - span.window) & (start < span.end))
+    each: dict[tuple[str, str | None], list[Row]] = {}
+    for row in found.select("host", "tube", start.alias("start"), *_NAMES).collect():
+        each.setdefault((row["host"], row["tube"]), []).append(row)
+    return [_windows(each.get(name, ()), span) for name in (_TOGETHER, *tubes)]
+
+
+def _is_one_of(tubes: Tubes) -> Column:
+    conditions = (
+        (f.col("host") == host) & f.col("tube").eqNullSafe(f.lit(tube)) for host, tube in tubes
+    )
+    return reduce(lambda one, other: one | other, conditions)
 
 
 def _windows(rows: Sequence[Row], span: Span) -> Windows:
@@ -124,51 +173,6 @@ def _windows(rows: Sequence[Row], span: Span) -> Windows:
     assert begin is not None
     made = {name: tuple(column) for name, column in columns.items()}
     return Windows(begin, span.window_s, **made)
-
-
-def totals_of(timelines: DataFrame, span: Span) -> dict[str, Any]:
-    """Return the fields of ReportData about the jobs of the span together."""
-    is_earlier = f.unix_micros("put_at") < span.since
-    earlier = f.count(f.when(is_earlier, 1)).alias("earlier")
-    row = timelines.agg(*_spreads(span), earlier).collect()[0]
-    spreads = {name: _percentiles(row, name) for name in ("wait", "finish")}
-    return {**spreads, "earlier": row["earlier"]}
-
-
-def tubes_of(timelines: DataFrame, span: Span) -> tuple[tuple[Tube, ...], int]:
-    """Return the tubes with most jobs in the span, and the number of others."""
-    there = timelines.where(_is_in_span("last_at", span) | _is_in_span("put_at", span))
-    totals = computed_once(
-        there.groupBy("host", "tube").agg(f.count("*").alias("jobs"), *_spreads(span))
-    )
-    order = (f.desc("jobs"), f.asc("host"), f.asc_nulls_last("tube"))
-    top = totals.orderBy(*order).limit(MOST_TUBES).collect()
-    if not top:
-        return (), 0
-    rows = _metrics(_only(timelines, [(row["host"], row["tube"]) for row in top]), span)
-    each: dict[tuple[str, str | None], list[Row]] = {}
-    for row in rows:
-        each.setdefault((row["host"], row["tube"]), []).append(row)
-    tubes = tuple(
-        Tube(
-            row["host"],
-            row["tube"],
-            _windows(each.get((row["host"], row["tube"]), ()), span),
-            _percentiles(row, "wait"),
-            _percentiles(row, "finish"),
-        )
-        for row in top
-    )
-    return tubes, totals.count() - len(top)
-
-
-def _only(timelines: DataFrame, tubes: Tubes) -> DataFrame:
-    conditions = (
-        (f.col("host") == host) & f.col("tube").eqNullSafe(f.lit(tube)) for host, tube in tubes
-    )
-    return timelines.select(*METRICS_COLUMNS).where(
-        reduce(lambda one, other: one | other, conditions)
-    )
 
 
 def _is_in_span(name: str, span: Span) -> Column:

@@ -94,6 +94,5 @@ def tube_cell(name: str | None, host: str, many_hosts: bool) -> str:
 
 def colour_key(names: Iterable[str]) -> str:
     """Return the names with the colours of their CSS classes."""
-    return "".join(
-        tag("span", tag("i", class_=f"c-{name}") + escape(name), class_="key") for name in names
-    )
+    keys = ((tag("i", class_=f"c-{name}"), escape(name.replace("_", " "))) for name in names)
+    return "".join(tag("span", sample + text, class_="key") for sample, text in keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 
@@ -85,6 +86,10 @@ def share(part: float, whole: float) -> str:
     return f"{percent:.1f} %" if 0 < percent < 99.95 else f"{percent:.0f} %"
 
 
+def between(least: int, most: int, write: Callable[[int], str] = count) -> str:
+    return write(least) if least == most else f"{write(least)}{_DASH}{write(most)}"
+
+
 def per_unit(most_per_s: float) -> tuple[str, float]:
     """Return the unit for rates up to `most_per_s`, and its seconds."""
     for name, seconds in _PER:
@@ -93,9 +98,12 @@ def per_unit(most_per_s: float) -> tuple[str, float]:
     return _PER[0] if most_per_s == 0 else _PER[-1]
 
 
-def rate(per_s: float) -> str:
-    name, seconds = per_unit(per_s)
-    return f"{short_count(per_s * seconds)}/{name}"
+def mean_rate(number: int, span_s: float) -> str:
+    """Format the mean of a number of events; a time that is too short for it has none."""
+    name, seconds = per_unit(number / span_s)
+    if seconds > span_s:
+        return f"in {duration(span_s)}"
+    return f"{short_count(number / span_s * seconds)}/{name} on average"
 
 
 def moment(time: datetime | None) -> str:

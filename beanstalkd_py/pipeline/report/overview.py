@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from beanstalkd_py.pipeline.report import numbers
-from beanstalkd_py.pipeline.report.data import Percentiles, ReportData, Windows
+from beanstalkd_py.pipeline.report.data import STATES, Percentiles, ReportData, Windows
 from beanstalkd_py.pipeline.report.markup import escape, tag
 from beanstalkd_py.pipeline.report.numbers import NONE, count, duration, plural, share
 
@@ -28,14 +28,16 @@ def _sentence(data: ReportData) -> str:
     puts, finished = sum(windows.puts), sum(windows.finished)
     span = duration(windows.window_s * len(windows))
     text = f"{plural(puts, 'job was', 'jobs were')} put in {span} and {count(finished)} finished."
-    there, buried = windows.depth[-1], windows.buried[-1]
+    least, most, buried = windows.depth[-1], windows.most_depth[-1], windows.buried[-1]
     if data.earlier:
         text += f" {plural(data.earlier, 'job had', 'jobs had')} been put earlier."
-    if not there:
+    if not most:
         return f"{text} None is left."
-    verb = "is" if there == 1 else "are"
-    ends = f", {count(buried)} of them buried" if buried else ", none of them buried"
-    return f"{text} In the end {count(there)} {verb} there{ends}."
+    verb = "is" if most == 1 else "are"
+    ends = f", {count(buried)} of them buried" if buried else ""
+    if not buried and least == most:
+        ends = ", none of them buried"
+    return f"{text} In the end {numbers.between(least, most)} {verb} there{ends}."
 
 
 def _facts(data: ReportData) -> str:
@@ -87,13 +89,13 @@ def key_figures(data: ReportData) -> str:
     if truncates:
         done += f", {count(truncates)} truncated"
     tiles = [
-        _tile("jobs put", count(puts), f"{numbers.rate(puts / span_s)} on average"),
+        _tile("jobs put", count(puts), numbers.mean_rate(puts, span_s)),
         _tile("finished", count(finished), done),
-        _tile("there in the end", count(windows.depth[-1]), _by_state(windows)),
+        _tile("there in the end", _there(windows), _by_state(windows)),
         _tile("buried in the end", count(windows.buried[-1]), _burying(windows), "bad"),
         _tile("timeouts", count(timeouts), _of_reserves(timeouts, reserves), "bad"),
-        _spread_tile("waiting for a worker", data.wait),
-        _spread_tile("time to finish", data.finish),
+        _spread_tile("waiting for a worker", data.wait, sum(windows.wait_unknown)),
+        _spread_tile("time to finish", data.finish, sum(windows.finish_unknown)),
     ]
     if data.disk is not None:
         live = f"{share(data.disk.live_bytes, data.disk.size)} of it live"
@@ -110,14 +112,21 @@ def _tile(name: str, value: str, below: str, bad: str = "") -> str:
     return tag("div", shown + tag("p", escape(below), class_="below"), class_=class_)
 
 
-def _spread_tile(name: str, spread: Percentiles) -> str:
+def _spread_tile(name: str, spread: Percentiles, unknown: int) -> str:
+    rest = f"unknown for {plural(unknown, 'job')}" if unknown else ""
     if spread.p50_s is None:
-        return _tile(name, NONE, "no data")
-    return _tile(name, duration(spread.p50_s), f"median; p99 {duration(spread.p99_s)}")
+        return _tile(name, NONE, rest or "no data")
+    shown = f"median; p99 {duration(spread.p99_s)}"
+    return _tile(name, duration(spread.p50_s), f"{shown}; {rest}" if rest else shown)
+
+
+def _there(windows: Windows) -> str:
+    return numbers.between(windows.depth[-1], windows.most_depth[-1])
 
 
 def _by_state(windows: Windows) -> str:
-    states = [(name, getattr(windows, name)[-1]) for name in ("ready", "reserved", "delayed")]
+    others = (name for name in STATES if name != "buried")
+    states = [(name.replace("_", " "), getattr(windows, name)[-1]) for name in others]
     return ", ".join(f"{count(number)} {name}" for name, number in states if number)
 
 

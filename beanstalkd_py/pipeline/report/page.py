@@ -34,8 +34,10 @@ _READING = (
     ("p50, p90, p99", "50, 90 and 99 % of the jobs took no longer."),
     ("exact", "The server recorded the time."),
     ("derived", "The time follows from others, as that of a reserve from deadline and TTR."),
-    ("bounded", "The time is between two others; the earliest is used. Durations may be longer."),
+    ("bounded", "The time is between two others. Durations that depend on it are left out."),
     ("there", "Jobs that were put and have not ended: ready, reserved, delayed or buried."),
+    ("ready or reserved", "The binlog does not show in which of the two states a job was."),
+    ("unknown", "Jobs that were in one of several states, or had ended."),
     ("live, dead", "Bytes of a binlog that live jobs need, and the rest."),
     ("write amplification", "Bytes written for each byte of put entries."),
 )
@@ -48,8 +50,10 @@ def write_report(
     begin: datetime | None = None,
     end: datetime | None = None,
     window: str | None = None,
-) -> None:
+) -> int:
     """Write a report about binlog folders and history stores to `output`.
+
+    Returns the number of damaged places, which the page names and leaves out.
 
     `begin` and `end` (excluded) limit the time shown. `window` is a duration in Spark's syntax (`5
     minutes`); the default depends on the time shown. Raises PipelineUsageError, OSError.
@@ -61,12 +65,14 @@ def write_report(
         raise PipelineUsageError(f"folder {place.parent} does not exist; make it first")
     if place.is_dir():
         raise PipelineUsageError(f"{place} is a folder; give a file")
-    text = page(gather(spark, inputs, begin, end, window))
+    data = gather(spark, inputs, begin, end, window)
+    text = page(data)
     staged = place.with_name(f"{place.name}.new")
     staged.unlink(missing_ok=True)  # never write to a link that another user has put there
     with staged.open("x", encoding="utf-8") as file:
         file.write(text)
     staged.replace(place)
+    return data.faults
 
 
 def page(data: ReportData) -> str:

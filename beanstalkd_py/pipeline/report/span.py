@@ -46,10 +46,6 @@ class Span:
     def window_s(self) -> float:
         return self.window / _S
 
-    @property
-    def window_text(self) -> str:
-        return f"{self.window} microseconds"
-
 
 def span_of(
     first: int,

@@ -17,6 +17,8 @@ WIDE = (Size("full", 1104, 280), Size("middle", 700, 250), Size("narrow", 350, 2
 HALF = (Size("half", 540, 230), Size("narrow", 350, 210))
 _DECADES = 30
 """An axis is logarithmic if the largest value is more than so many times the smallest."""
+ALWAYS_SHOWN = ("ready", "reserved", "delayed", "buried")
+"""States in the table of numbers; the others are shown if a job is in one of them."""
 _UNITS = {"s": "second", "min": "minute", "h": "hour", "day": "day"}
 
 
@@ -113,15 +115,29 @@ def over_time(windows: Windows) -> str:
 
 
 def _per_unit(windows: Windows, curves: Sequence[Curve]) -> tuple[list[Curve], axes.Axis, str]:
-    """Convert counts to rates; return these, their axis and the unit of time."""
+    """Convert counts to rates; return these, their axis and the unit of time.
+
+    A window shorter than the unit has no rate. Its counts stay, and the unit is empty.
+    """
     most = max((value or 0.0 for curve in curves for value in curve.values), default=0)
     unit, seconds = numbers.per_unit(most / windows.window_s)
-    factor = seconds / windows.window_s
+    is_short = seconds > windows.window_s
+    factor = 1.0 if is_short else seconds / windows.window_s
     rates = [
         replace(curve, values=tuple((value or 0.0) * factor for value in curve.values))
         for curve in curves
     ]
-    return rates, axes.linear(most * factor, numbers.short_count), unit
+    axis = axes.linear(most * factor, numbers.short_count, whole=is_short)
+    return rates, axis, "" if is_short else unit
+
+
+def _rate_note(windows: Windows, unit: str) -> str:
+    each = numbers.duration(windows.window_s)
+    return f"per {_UNITS[unit]}, mean of each window of {each}" if unit else f"in windows of {each}"
+
+
+def _rate(unit: str) -> Callable[[float], str]:
+    return lambda value: numbers.short_count(value) + (f"/{unit}" if unit else "")
 
 
 def _rates(windows: Windows) -> Figure:
@@ -130,14 +146,13 @@ def _rates(windows: Windows) -> Figure:
         Curve("finished", "c-done", windows.finished),
     )
     curves, axis, unit = _per_unit(windows, counts)
-    each = numbers.duration(windows.window_s)
     return Figure(
         key="rates",
         title="Jobs put and finished",
-        note=f"jobs per {_UNITS[unit]}, mean of each window of {each}",
+        note=f"jobs {_rate_note(windows, unit)}",
         curves=tuple(curves),
         axis=axis,
-        write=lambda value: f"{numbers.short_count(value)}/{unit}",
+        write=_rate(unit),
         nothing="No job was put or finished in this time.",
         sizes=WIDE,
     )
@@ -148,8 +163,12 @@ def _depth(windows: Windows) -> Figure:
         key="depth",
         title="Jobs by state",
         note="at the end of each window",
-        curves=tuple(Curve(s, f"c-{s}", getattr(windows, s)) for s in STATES),
-        axis=axes.linear(max(windows.depth, default=0), numbers.short_count, whole=True),
+        curves=tuple(
+            Curve(s.replace("_", " "), f"c-{s}", getattr(windows, s))
+            for s in STATES
+            if s in ALWAYS_SHOWN or any(getattr(windows, s))
+        ),
+        axis=axes.linear(max(windows.most_depth, default=0), numbers.short_count, whole=True),
         write=lambda value: numbers.count(round(value)),
         nothing="There was no job at the end of any window.",
         draw=layers,
@@ -175,6 +194,10 @@ def _percentiles(windows: Windows, what: str, title: str, note: str, nothing: st
     known = [value for curve in curves for value in curve.values if value is not None and value > 0]
     least, most = min(known, default=0), max(known, default=0)
     logarithmic = most > _DECADES * least
+    unknown = sum(getattr(windows, f"{what}_unknown"))
+    if unknown:
+        note += f"; unknown for {numbers.plural(unknown, 'job')}"
+        nothing = f"The times of {numbers.plural(unknown, 'job')} are unknown."
     return Figure(
         key=what,
         title=title,
@@ -197,22 +220,24 @@ def _mishaps(windows: Windows) -> Figure:
     return Figure(
         key="mishaps",
         title="Timeouts, releases, buries, kicks",
-        note=f"per {_UNITS[unit]}, mean of each window",
+        note=_rate_note(windows, unit),
         curves=tuple(curve for curve in curves if any(curve.values)),
         axis=axis,
-        write=lambda value: f"{numbers.short_count(value)}/{unit}",
+        write=_rate(unit),
         nothing="No timeout, release, bury or kick in this time.",
     )
 
 
 def _put_bytes(windows: Windows) -> Figure:
-    values = tuple(value / windows.window_s for value in windows.put_bytes)
+    is_short = windows.window_s < 1
+    length = 1.0 if is_short else windows.window_s
+    values = tuple(value / length for value in windows.put_bytes)
     return Figure(
         key="bytes",
         title="Bodies put",
-        note="bytes per second, mean of each window",
+        note=f"bytes {_rate_note(windows, '' if is_short else 's')}",
         curves=(Curve("bodies", "c-put", values, filled=True),),
         axis=axes.of_sizes(max(values, default=0)),
-        write=lambda value: f"{numbers.size(value)}/s",
+        write=lambda value: f"{numbers.size(value)}{'' if is_short else '/s'}",
         nothing="No bytes were put in this time.",
     )

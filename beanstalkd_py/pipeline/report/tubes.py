@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from beanstalkd_py.pipeline.report import numbers
-from beanstalkd_py.pipeline.report.data import STATES, ReportData, Tube
+from beanstalkd_py.pipeline.report.data import STATES, ReportData, Tube, Windows
 from beanstalkd_py.pipeline.report.markup import Column, colour_key, escape, table, tag, tube_cell
 from beanstalkd_py.pipeline.report.numbers import count, duration, plural, share
 from beanstalkd_py.pipeline.report.plots import Curve, small_curve, small_layers
@@ -24,7 +26,7 @@ def tubes(data: ReportData) -> str:
         ),
         Column[Tube]("put", lambda t: count(sum(t.windows.puts))),
         Column[Tube]("finished", lambda t: count(sum(t.windows.finished))),
-        Column[Tube]("there", lambda t: count(t.windows.depth[-1])),
+        Column[Tube]("there", lambda t: _there(t.windows)),
         Column[Tube]("buried", lambda t: _bad(t.windows.buried[-1])),
         Column[Tube]("timeouts", lambda t: _bad(sum(t.windows.timeouts))),
         Column[Tube]("wait p50", lambda t: duration(t.wait.p50_s)),
@@ -34,6 +36,10 @@ def tubes(data: ReportData) -> str:
     )
     shown = table("Tubes with most jobs", columns, data.tubes, _more(data))
     return tag("section", title + tag("p", text) + shown + _multiples(data))
+
+
+def _there(windows: Windows, write: Callable[[int], str] = count) -> str:
+    return numbers.between(windows.depth[-1], windows.most_depth[-1], write)
 
 
 def _bad(number: int) -> str:
@@ -50,7 +56,7 @@ def _more(data: ReportData) -> str:
 
 
 def _multiples(data: ReportData) -> str:
-    shown = [tube for tube in data.tubes[:MOST_MULTIPLES] if any(tube.windows.depth)]
+    shown = [tube for tube in data.tubes[:MOST_MULTIPLES] if any(tube.windows.most_depth)]
     if len(shown) < 2:
         return ""
     title = tag("h3", "Jobs that were there, tube by tube")
@@ -62,8 +68,8 @@ def _multiples(data: ReportData) -> str:
 def _multiple(tube: Tube, many_hosts: bool) -> str:
     windows = tube.windows
     curves = [Curve(s, f"c-{s}", _lasts(getattr(windows, s))) for s in STATES]
-    depth = windows.depth
-    text = f"at most {numbers.short_count(max(depth))}, {numbers.short_count(depth[-1])} in the end"
+    most = numbers.short_count(max(windows.most_depth))
+    text = f"at most {most}, {_there(windows, numbers.short_count)} in the end"
     head = tag("figcaption", tube_cell(tube.name, tube.host, many_hosts) + tag("span", text))
     return tag("figure", head + small_layers(curves), class_="multiple")
 

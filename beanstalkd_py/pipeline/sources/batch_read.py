@@ -18,6 +18,7 @@ from beanstalkd_py.pipeline.sources.columns import Table
 from beanstalkd_py.pipeline.sources.follower import UNLIMITED, Follower, Position
 from beanstalkd_py.pipeline.sources.options import Options
 from beanstalkd_py.pipeline.sources.plan import Plan
+from beanstalkd_py.pipeline.sources.reach import sample_of
 
 OPTIONS = ("endingOffsets", "failOnDataLoss", "startingOffsets")
 """Options of a batch besides those of its plan."""
@@ -78,8 +79,12 @@ class BatchRead:
         end = follower.after(start, UNLIMITED) | (end or {})
         return follower.between(start, end, parallelism or 1)
 
-    def read(self, files: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        return (self.plan if self.bounds is None else self._follow()).read(files)
+    def known(self, tasks: Sequence[Sequence[Any]]) -> Sequence[Any]:
+        """Return the files of the whole read for each task; a bounded read reports each loss."""
+        return sample_of(tasks) if self.bounds is None else ()
+
+    def read(self, files: Sequence[Any], known: Sequence[Any] = ()) -> Iterator[pa.RecordBatch]:
+        return (self.plan if self.bounds is None else self._follow()).read(files, known)
 
     def _follow(self) -> Follower[Any]:
         return self.follower(self.plan, self.fail_on_loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,11 @@ from beanstalkd_py.pipeline.sources.columns import Table
 from beanstalkd_py.pipeline.sources.read_modes import Mode
 
 Rows = Iterator[pa.RecordBatch]
+
+REMOVED = "unreadable file: it was removed before it was read"
+"""The reason in the row of a removed file."""
+
+_LOGGER = logging.getLogger("beanstalkd_py.pipeline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +59,27 @@ class Decoder(ABC, Generic[File]):
         files: Iterable[File],
         open_file: Callable[[File], Any],
         missing: Callable[[File], Iterable[pa.RecordBatch]],
+        check: Callable[[File, OSError], None],
     ) -> Rows:
-        """Return the rows of all files; `missing` gives those of a removed file."""
+        """Return the rows of all files; `missing` gives those of a removed file.
+
+        `check` raises an error if this machine has none of the files.
+        """
         for file in files:
             try:
                 data = open_file(file)
-            except FileNotFoundError:
-                yield from missing(file)
             except OSError as error:
-                yield from self.unreadable(file, str(error.strerror))
+                check(file, error)
+                if isinstance(error, FileNotFoundError):
+                    yield from missing(file)
+                else:
+                    yield from self.unreadable(file, str(error.strerror))
             else:
                 yield from self.rows(file, data)
 
     def removed(self, file: File) -> Rows:
-        return self.unreadable(file, "it was removed before it was read")
+        _LOGGER.warning("%s: %s", file.path, REMOVED)
+        return self.of_fault(file.fault(0, REMOVED))
 
     def unreadable(self, file: File, why: str) -> Rows:
         return self.of_fault(file.fault(0, f"unreadable file: {why}"))

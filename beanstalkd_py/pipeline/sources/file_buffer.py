@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from beanstalkd_py.pipeline._columns import ffi
+from beanstalkd_py.pipeline.sources.paths import is_bare
+from beanstalkd_py.pipeline.sources.remote import RemotePath
 from beanstalkd_py.regular_file import data_size, open_regular
 
 
@@ -20,6 +22,8 @@ class FileBuffer:
 
     def read(self, path: str) -> memoryview:
         """Return the whole file, valid until the next call. Raises OSError."""
+        if not is_bare(path):
+            return memoryview(RemotePath.of(path).read())
         fd = open_regular(path)
         try:
             size = data_size(fd)

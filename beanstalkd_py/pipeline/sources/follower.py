@@ -32,8 +32,9 @@ from beanstalkd_py.pipeline.sources.columns import (
     Table,
 )
 from beanstalkd_py.pipeline.sources.decoder import File
-from beanstalkd_py.pipeline.sources.paths import local, true_path
+from beanstalkd_py.pipeline.sources.paths import is_bare, local, true_path
 from beanstalkd_py.pipeline.sources.plan import Plan
+from beanstalkd_py.pipeline.sources.remote import RemotePath
 
 RETRIES = 3
 RETRY_S = 0.02
@@ -322,9 +323,9 @@ class Follower(ABC, Generic[File]):
             parts += self._between(folder, files, begin, stop)
         return self._divide(parts, least)
 
-    def read(self, files: Sequence[File]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of parts of files. Raises DataLossError, MalformedError."""
-        return self._plan.read(files, self._report_file)
+    def read(self, files: Sequence[File], known: Sequence[File] = ()) -> Iterator[pa.RecordBatch]:
+        """Return the rows of parts of files. Raises DataLossError and errors of the plan."""
+        return self._plan.read(files, known, self._report_file)
 
     # --- data that was removed before it was read ---------------------------------------------
 
@@ -345,12 +346,16 @@ class Follower(ABC, Generic[File]):
 
 
 def head_of(path: str, length: int) -> str | None:
-    """Hash the first bytes of a file, None if it is gone."""
+    """Hash the first bytes of a file, None if it is gone. Raises OSError."""
     try:
-        with open(path, "rb") as data:  # noqa: PTH123 - a path is text here
-            return f"{zlib.crc32(data.read(length).ljust(length, bytes(1))):08x}"
+        if is_bare(path):
+            with open(path, "rb") as data:  # noqa: PTH123 - a path is text here
+                head = data.read(length)
+        else:
+            head = RemotePath.of(path).read(length)
     except FileNotFoundError:
         return None
+    return f"{zlib.crc32(head.ljust(length, bytes(1))):08x}"
 
 
 def _offset(value: object) -> int:

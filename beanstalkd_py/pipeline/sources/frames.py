@@ -1,7 +1,7 @@
 """Files as a DataFrame, without the Data Source API, which copies each row more often.
 
-Tasks open local files by their paths. Files of other file systems come through Spark's reader of
-whole files, which is limited to 2 GiB for a file.
+Tasks open local files by their paths, and binlogs in object stores through Arrow. Other files come
+through Spark's reader of whole files, which is limited to 2 GiB for a file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.sources.batch_read import BatchRead
 from beanstalkd_py.pipeline.sources.columns import Table
+from beanstalkd_py.pipeline.sources.connect import is_connect, parallelism
 from beanstalkd_py.pipeline.sources.follower import Follower
 from beanstalkd_py.pipeline.sources.options import option_text
-from beanstalkd_py.pipeline.sources.paths import is_bare, local
+from beanstalkd_py.pipeline.sources.paths import absolute, is_bare, local
 from beanstalkd_py.pipeline.sources.plan import Plan
 from beanstalkd_py.pipeline.sources.spark_types import struct_of
+from beanstalkd_py.pipeline.sources.task_python import use_this_python
 
 WHOLE_FILES = "binaryFile"
 
@@ -30,11 +32,13 @@ WHOLE_FILES = "binaryFile"
 class LocalTask:
     reader: BatchRead | Follower[Any]
     tasks: tuple[tuple[Any, ...], ...]
+    known: tuple[Any, ...] = ()
+    """Files of the whole read."""
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column("id").to_pylist():
-                yield from self.reader.read(self.tasks[number])
+                yield from self.reader.read(self.tasks[number], self.known)
 
 
 @dataclass(frozen=True)
@@ -52,21 +56,41 @@ class ContentTask:
 
 
 def qualified(spark: SparkSession, path: str | Sequence[str]) -> list[str]:
-    """Return the paths, with Spark's default file system unless they name one."""
+    """Return absolute paths, with Spark's default file system unless they name one.
+
+    Raises PipelineUsageError for a relative path on another file system.
+    """
     paths = [path] if isinstance(path, str) else list(path)
+    default = _default_file_system(spark)
+    is_here = local(default) is not None
+    if is_here and not is_connect(spark):
+        return [absolute(each) for each in paths]
+    for each in paths:
+        if is_bare(each) and not each.startswith("/"):
+            raise PipelineUsageError(f"path {each} is relative; give an absolute path on {default}")
+    start = "" if is_here else default.rstrip("/")
+    return [start + each if is_bare(each) else each for each in paths]
+
+
+def _default_file_system(spark: SparkSession) -> str:
+    if is_connect(spark):
+        return spark.conf.get("spark.hadoop.fs.defaultFS", None) or "file:///"
     context: Any = spark.sparkContext
-    default = context._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///"
-    if local(default) is not None:
-        return paths
-    return [default.rstrip("/") + each if is_bare(each) else each for each in paths]
+    return context._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///"
 
 
-def are_local(paths: Sequence[str]) -> bool:
-    """Whether tasks can open the paths. Raises PipelineUsageError if only some are local."""
-    are = {local(path) is not None for path in paths}
-    if len(are) > 1:
-        raise PipelineUsageError("some paths are local and some are not; read them one by one")
-    return are == {True}
+def listed(spark: SparkSession, path: str, name_glob: str) -> Iterator[str]:
+    """Yield the files at or below a glob, on any file system. Raises PipelineUsageError."""
+    from pyspark.errors import AnalysisException
+
+    reader = spark.read.format(WHOLE_FILES).option("recursiveFileLookup", "true")
+    try:
+        found = reader.option("pathGlobFilter", name_glob).load(path).select("path").collect()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise PipelineUsageError(f"path {path} does not exist") from error
+    return (row["path"] for row in found)
 
 
 def read_files(
@@ -81,25 +105,22 @@ def read_files(
     given = {name: option_text(value) for name, value in options.items()}
     given["paths"] = json.dumps(paths)
     read = BatchRead.of(follower, given, columns)
-    if are_local(paths):
-        tasks = tuple(map(tuple, read.tasks(spark.sparkContext.defaultParallelism)))
-        return of_tasks(spark, LocalTask(read, tasks), read.table)
-    if read.bounds is not None:
-        raise PipelineUsageError(
-            "startingOffsets and endingOffsets are for local paths; of other file systems files"
-            " are read whole"
-        )
+    if read.plan.is_opened_by_tasks() or read.bounds is not None:
+        tasks = tuple(map(tuple, read.tasks(parallelism(spark))))
+        return of_tasks(spark, LocalTask(read, tasks, tuple(read.known(tasks))), read.table)
     return _of_contents(spark, read.plan)
 
 
 def of_tasks(spark: SparkSession, task: LocalTask, table: Table) -> DataFrame:
     """Run a Spark task for each task of a plan."""
+    use_this_python()
     count = len(task.tasks)
     numbers = spark.range(0, count, 1, max(count, 1))
     return numbers.mapInArrow(task, struct_of(table))
 
 
 def _of_contents(spark: SparkSession, plan: Plan[Any]) -> DataFrame:
+    use_this_python()
     paths, name_glob = plan.content_globs()
     reader = spark.read.format(WHOLE_FILES).option("recursiveFileLookup", "true")
     if name_glob is not None:

@@ -10,6 +10,9 @@ from beanstalkd_py.pipeline.sources.read_modes import CORRUPT, Mode
 OF_SPARK = ("path", "paths", "__paths__")
 """Options that Spark adds."""
 
+OF_TABLE = "option."
+"""Prefix of a copy of each option of a table; other names are properties of the table."""
+
 MAY_BE_EMPTY = (*OF_SPARK, "host")
 """An empty `host` means an unknown one."""
 
@@ -34,6 +37,7 @@ class Options:
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
         names = {name.lower(): name for name in known}
+        given = without_properties(given)
         unknown = [name for name in given if name.lower() not in {*names, *OF_SPARK}]
         if unknown:
             listed = ", ".join(sorted(names.values()))
@@ -107,6 +111,23 @@ class Options:
     @property
     def corrupt(self) -> str:
         return self.text("columnNameOfCorruptRecord") or CORRUPT
+
+
+def is_of_table(given: Mapping[str, str]) -> bool:
+    """Whether these are the options of a table in Spark's catalog."""
+    return any(name.lower() == "provider" for name in given)
+
+
+def without_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options without the properties of a table that Spark passes among them."""
+    if not is_of_table(given):
+        return dict(given)
+    lower = {name.lower() for name in given}
+    return {
+        name: value
+        for name, value in given.items()
+        if name.lower() in OF_SPARK or OF_TABLE + name.lower() in lower
+    }
 
 
 def option_text(value: object) -> str:

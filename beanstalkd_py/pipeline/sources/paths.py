@@ -7,7 +7,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -21,14 +21,17 @@ _OWN_NAME = re.compile(r"shard-\d{3}|binlog\.\d+(?:\.done)?")
 
 
 def paths_of(options: Mapping[str, str]) -> list[str]:
-    """Return the paths of `load(path)` or `load([path, ...])`. Raises PipelineUsageError."""
+    """Return the absolute paths of `load(path)` or `load([path, ...])`. PipelineUsageError."""
     lower = {name.lower(): value for name, value in options.items()}
     paths = [lower["path"]] if lower.get("path") else []
     if lower.get("paths"):
         paths += json.loads(lower["paths"])
     if not paths:
-        raise PipelineUsageError("no path; give load() a folder, a file or a glob")
-    return paths
+        raise PipelineUsageError(
+            "no path; give a folder, a file or a glob; CREATE TABLE keeps it only without a list of"
+            " columns, which the option columns replaces"
+        )
+    return [absolute(path) for path in paths]
 
 
 def local(path: str) -> str | None:
@@ -43,6 +46,14 @@ def local(path: str) -> str | None:
     return unquote(parts.path)
 
 
+def are_local(paths: Iterable[str]) -> bool:
+    """Whether tasks can open the paths. Raises PipelineUsageError if only some are local."""
+    are = {local(path) is not None for path in paths}
+    if len(are) > 1:
+        raise PipelineUsageError("some paths are local and some are not; read them one by one")
+    return are == {True}
+
+
 def parts_of(path: str) -> list[str]:
     """Return the components of a path without scheme and authority."""
     plain = _BEFORE_PATH.sub("", path, count=1) if _SCHEME.match(path) else path
@@ -54,8 +65,15 @@ def is_bare(path: str) -> bool:
     return _SCHEME.match(path) is None
 
 
+def absolute(path: str) -> str:
+    """Make a path without a scheme absolute: executors have working folders of their own."""
+    return str(Path(path).absolute()) if is_bare(path) else path
+
+
 def true_path(pattern: str) -> str:
-    """Normalize a local path; links are resolved up to its first wildcard."""
+    """Normalize a path; links of a local one are resolved up to its first wildcard."""
+    if not is_bare(pattern):
+        return pattern.rstrip("/")
     parts = Path(os.path.abspath(pattern)).parts  # noqa: PTH100 - resolve() resolves all of it
     plain = next((n for n, part in enumerate(parts) if _WILD.search(part)), len(parts))
     return str(Path(*parts[:plain]).resolve().joinpath(*parts[plain:]))
@@ -84,6 +102,26 @@ def expand(pattern: str) -> list[str]:
     if not found:
         raise PipelineUsageError(f"path {pattern} does not exist")
     return sorted(found)
+
+
+def before_wildcard(pattern: str) -> str:
+    """Return the folders of a path before its first wildcard, or all of it."""
+    start = _authority(pattern)
+    parts = pattern.removeprefix(start).split("/")
+    plain = next((n for n, part in enumerate(parts) if _WILD.search(part)), len(parts))
+    return start + "/".join(parts[:plain])
+
+
+def prefix_expression(pattern: str) -> str:
+    """Translate a glob to a regular expression for what it matches and what is below that."""
+    start = _authority(pattern)
+    parts = filter(None, pattern.removeprefix(start).split("/"))
+    return re.escape(start) + "/".join(map(_component, parts)) + "(?:/|$)"
+
+
+def _authority(path: str) -> str:
+    match = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*/|/", path)
+    return match[0] if match is not None else ""
 
 
 def _without_braces(pattern: str) -> list[str]:

@@ -18,7 +18,8 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.sources.columns import Column, Kind, Table
 from beanstalkd_py.pipeline.sources.decoder import Decoder, File, Rows
 from beanstalkd_py.pipeline.sources.options import TARGET_BYTES, Options
-from beanstalkd_py.pipeline.sources.paths import Hosts, paths_of
+from beanstalkd_py.pipeline.sources.paths import Hosts, are_local, paths_of
+from beanstalkd_py.pipeline.sources.reach import Reach
 from beanstalkd_py.pipeline.sources.read_modes import Mode
 from beanstalkd_py.pipeline.sources.row_filters import RowFilter, Selection
 
@@ -90,6 +91,10 @@ class Plan(ABC, Generic[File]):
     def file_of(self, path: str) -> File | None:
         """Return the file at a path on any file system, None if it is not one of the plan."""
 
+    def is_opened_by_tasks(self) -> bool:
+        """Whether tasks open the files; otherwise Spark reads them. Raises PipelineUsageError."""
+        return are_local(self.paths)
+
     @abstractmethod
     def content_globs(self) -> tuple[list[str], str | None]:
         """Return the paths and the name glob by which Spark finds the files."""
@@ -118,11 +123,18 @@ class Plan(ABC, Generic[File]):
     def read(
         self,
         files: Sequence[File],
+        known: Sequence[File] = (),
         missing: Callable[[File], Iterable[pa.RecordBatch]] | None = None,
     ) -> Rows:
-        """Return the rows of files; `missing` gives those of a removed file. MalformedError."""
+        """Return the rows of files; `missing` gives those of a removed file.
+
+        `known` are files of the whole read. Raises MalformedError, PipelineUsageError.
+        """
         decoder, row_filter = self.decoding()
-        return row_filter.apply(decoder.of_files(files, self.opener(), missing or decoder.removed))
+        opener = self.opener()
+        check = Reach(known, opener).check
+        found = decoder.of_files(files, opener, missing or decoder.removed, check)
+        return row_filter.apply(found)
 
 
 def choose(
@@ -131,7 +143,7 @@ def choose(
     named: Sequence[str] | None,
     added: Sequence[str] = (),
 ) -> Table:
-    """Return the named columns in that order, or the default and the added ones.
+    """Return the named columns in that order, or the default ones, and the added ones.
 
     The corrupt column is a default one in PERMISSIVE mode. Raises PipelineUsageError.
     """
@@ -154,7 +166,7 @@ def choose(
         for name in named:
             if name not in by_name:
                 raise PipelineUsageError(f"no column {name!r}; there are {', '.join(by_name)}")
-        chosen = [by_name[name] for name in dict.fromkeys(named)]
+        chosen = [by_name[name] for name in dict.fromkeys((*named, *added))]
     if not chosen:
         raise PipelineUsageError("the option columns names no column; name one or leave it out")
     return Table(tuple(known), tuple(chosen))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +14,34 @@ from pyspark.sql.types import StructType
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.sources.columns import Column, Table
 
+OPTIONS = "beanstalkd_py.options"
+"""Key of the metadata of a schema's first column."""
+
 
 class FilesPartition(InputPartition):
-    def __init__(self, files: Sequence[Any]) -> None:
+    """The files of a task; `known` are files of the whole read."""
+
+    def __init__(self, files: Sequence[Any], known: Sequence[Any] = ()) -> None:
         self.files = tuple(files)
+        self.known = tuple(known)
 
 
 def struct_of(table: Table) -> StructType:
     return from_arrow_schema(table.schema)
+
+
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """Put options into the schema of a table: Spark keeps that alone for Python sources."""
+    schema.fields[0].metadata = {OPTIONS: json.dumps(dict(options))}
+    return schema
+
+
+def options_in(schema: StructType) -> dict[str, str]:
+    """Return the options that `with_options` has put into a schema."""
+    found: dict[str, str] = {}
+    for field in schema.fields[:1]:
+        found = json.loads(field.metadata.get(OPTIONS, "{}"))
+    return found
 
 
 def table_of(table: Table, schema: StructType) -> Table:

@@ -35,7 +35,7 @@ class StorePlan(Plan[StoreFile]):
             raise PipelineUsageError(f"no view {view!r}; there are {', '.join(VIEWS)}")
         added = []
         if view == "messages":
-            added = ["body"] if options.flag("includeBody", True) else []
+            added = ["body"] if options.flag("includeBody", False) else []
             added += ["properties"] if options.flag("includeHeaders", False) else []
         checksums = options.flag("verifyChecksum", True)
         return choose(VIEWS[view], options, named, added), {"view": view, "checksums": checksums}

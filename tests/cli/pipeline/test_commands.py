@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from cli.operator import Operator
 from core.rig import Rig, put_line
+from pipeline.other_python import bare_python, python_for_spark
 from processes import eventually
 
 NO_SERVER = Operator("127.0.0.1:1")
@@ -155,7 +156,7 @@ def test_stderr_has_no_lines_of_spark(folder):
     assert status == 0
     assert [json.loads(line) for line in out.splitlines()] == [
         {"state": "deleted", "jobs": 1},
-        {"state": "ready", "jobs": JOBS - 1},
+        {"state": "ready_or_reserved", "jobs": JOBS - 1},
     ]
     assert len(errors) == 1
     assert errors[0].startswith("beanstalkd-py: 2 rows in ")
@@ -240,7 +241,7 @@ def test_a_package_includes_the_decoder(tmp_path, folder):
     )
     environment = {"PYTHONPATH": str(package), "TMPDIR": str(tmp_path), "PYTHONSAFEPATH": "1"}
     for _ in range(2):  # the second run finds it unpacked
-        command = [_bare_python(tmp_path), "-c", program]
+        command = [bare_python(tmp_path), "-c", program]
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         places = [Path(line) for line in ended.stdout.split()]
         (own,) = tmp_path.glob("beanstalkd_py-*")
@@ -249,42 +250,11 @@ def test_a_package_includes_the_decoder(tmp_path, folder):
         assert len(list(own.iterdir())) == 1
 
 
-def _bare_python(folder: Path) -> str:
-    """Make an environment without packages."""
-    python = folder / "bare" / "bin" / "python"
-    if not python.exists():
-        command = [sys.executable, "-m", "venv", "--without-pip", str(python.parents[1])]
-        subprocess.run(command, check=True)
-    return str(python)
-
-
-def _python_for_spark(folder: Path) -> str:
-    """Make an environment with the dependencies of PySpark only, as on machines of a cluster."""
-    python = Path(_bare_python(folder))
-    here = Path(next(path for path in sys.path if path.endswith("site-packages")))
-    (there,) = python.parents[1].glob("lib/python*/site-packages")
-    needed = (
-        "pyspark",
-        "py4j",
-        "pyarrow",
-        "pandas",
-        "numpy",
-        "dateutil",
-        "six.py",
-        "pytz",
-        "tzdata",
-    )
-    for path in here.iterdir():
-        if path.name in needed or path.name.partition(".")[0] in ("numpy", "pandas", "pyarrow"):
-            (there / path.name).symlink_to(path)
-    return str(python)
-
-
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_a_cluster_without_beanstalkd_py_has_the_same_results(tmp_path, folder):
     """Run this command, which sends the package itself, and spark-submit."""
-    python = _python_for_spark(tmp_path)
+    python = python_for_spark(tmp_path)
     query = "select host, id, tube, state, put_at, events from timelines order by id"
     _, expected, _ = result("sql", "-i", folder, "--json", query)
     assert len(expected.splitlines()) == JOBS

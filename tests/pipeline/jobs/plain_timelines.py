@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,14 +44,34 @@ def nanoseconds(moment: datetime | None) -> int:
     return ((past.days * 86_400 + past.seconds) * 10**6 + past.microseconds) * 1000
 
 
-def packed(row: Row) -> Row:
+@dataclass(frozen=True)
+class Ends:
+    """The newest known time of a host, in nanoseconds, and whether its server records reserves."""
+
+    data_end: int
+    has_reserves: bool
+
+
+def ends_of(entries: Iterable[Row]) -> dict[str, Ends]:
+    found: dict[str, Ends] = {}
+    for row in entries:
+        is_full = row["kind"] == "full"
+        time = row["created_at_ns"] if is_full else row["event_time_ns"]
+        has = row["state"] == "reserved" or row["reserved_at_ns"] is not None
+        has = has and not is_full and row["checksum"] == "right"
+        known = found.get(row["host"], Ends(0, False))
+        found[row["host"]] = Ends(max(known.data_end, time), known.has_reserves or has)
+    return found
+
+
+def packed(row: Row, ends: Ends) -> Row:
     """Return the input of the decoder."""
     bounded = row["event_time_kind"] == "bounded"
     reserved = -1 if row["reserved_at_ns"] is None else row["reserved_at_ns"]
     deadlines = (row["deadline_at_ns"], row["old_deadline_at_ns"], -1)
-    flags = row["body_size"] << 8 | STATES.index(row["state"])
+    flags = row["body_size"] << 9 | STATES.index(row["state"])
     flags |= CERTAINTIES.index(row["event_time_kind"]) << 3
-    flags |= (row["checksum"] == "right") << 5 | row["truncated"] << 6
+    flags |= (row["checksum"] == "right") << 5 | row["truncated"] << 6 | ends.has_reserves << 8
     return {
         **{name: row[name] for name in ("host", "shard", "tube", "id", "delay", "ttr")},
         "created_at": row["created_at_ns"],
@@ -61,6 +82,7 @@ def packed(row: Row) -> Row:
         "releases_buries": row["releases"] << 32 | row["buries"],
         "kicks_priority": row["kicks"] << 32 | row["priority"],
         "flags": flags | (row["kind"] == "full") << 7,
+        "data_end": ends.data_end,
     }
 
 
@@ -74,9 +96,9 @@ def batches(entries: Sequence[Row], sizes: Iterable[int]) -> list[pa.RecordBatch
     """Cut rows at random places."""
     types = {"host": pa.string(), "shard": pa.string(), "tube": pa.string()}
     schema = pa.schema([(name, types.get(name, pa.int64())) for name in COLUMNS])
-    made, at = [], 0
+    made, at, ends = [], 0, ends_of(entries)
     for size in sizes:
-        part = [packed(row) for row in entries[at : at + size]]
+        part = [packed(row, ends[row["host"]]) for row in entries[at : at + size]]
         made.append(pa.RecordBatch.from_pylist(part, schema=schema))
         at += size
     return made

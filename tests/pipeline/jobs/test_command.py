@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
+from binlog.reader import files, number_of, read_file
 from cli.operator import Operator
 from pipeline.plain import is_highest_id
 
@@ -228,20 +230,90 @@ def test_timelines_of_a_span_and_of_tubes(operator, made):
     assert 0 < len(some) < len(every)
 
 
-def test_damage_is_reported(operator, made, tmp_path):
-    place = tmp_path / "binlog"
-    shutil.copytree(made.binlog, place)
-    first = place / "binlog.1"
-    data = bytearray(first.read_bytes())
-    data[400] ^= 1
-    first.write_bytes(data)
-    outcome = operator.do("pipeline", "run", "timelines", "-i", str(place), "-o", f"{tmp_path}/out")
-    assert outcome.errors[-1:] == [
-        "skipped 1 damaged place; 'binlog verify' and 'history verify' list them"
-    ]
-    mode = ("--mode", "dropmalformed", "-o", f"{tmp_path}/dropped")
-    outcome = operator.do("pipeline", "run", "timelines", "-i", str(place), *mode)
-    assert len(outcome.errors) == 1
+# --- damage ------------------------------------------------------------------------------------
+
+FAULTS = 4
+
+
+@pytest.fixture(scope="module")
+def damaged(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the binlog with damaged entries in two files."""
+    folder = Path(shutil.copytree(made.binlog, tmp_path_factory.mktemp("damaged") / "binlog"))
+    for path in (folder / "binlog.1", folder / "binlog.2"):
+        entries, data = read_file(path), bytearray(path.read_bytes())
+        for entry in entries[1 : FAULTS + 1 : 2]:
+            data[entry.offset + 30] ^= 1
+        path.write_bytes(data)
+    return folder
+
+
+COMMANDS = {
+    "timelines": ["run", "timelines"],
+    "timelines-json": ["run", "timelines", "--json"],
+    "timelines-folder": ["run", "timelines", "-o", "OUT"],
+    "tube-metrics": ["run", "tube-metrics"],
+    "dead-letters": ["run", "dead-letters"],
+    "binlog-health": ["run", "binlog-health"],
+    "verify": ["run", "verify"],
+    "export": ["run", "export", "-o", "OUT"],
+    "report": ["report", "-o", "OUT"],
+    "sql-of-entries": ["sql", "select count(*) from entries"],
+    "sql-of-a-job": ["sql", "select count(*) from dead_letters"],
+    "sql-join": ["sql", "select 1 from entries a join entries b on a.id = b.id"],
+    "sql-subquery": ["sql", "select (select count(*) from entries) n"],
+}
+
+
+def of_command(words: list[str], binlog: Path, folder: Path, *more: object) -> list[object]:
+    given = [folder / "out" if word == "OUT" else word for word in words]
+    return ["pipeline", given[0], "-i", binlog, *more, *given[1:]]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_exits_with_1_after_damage(operator, damaged, tmp_path, name):
+    outcome = operator.try_(*of_command(COMMANDS[name], damaged, tmp_path))
+    assert outcome.status == 1
+    assert outcome.errors[-1] == (
+        f"skipped {FAULTS} damaged places; 'binlog verify' and 'history verify' list them"
+    )
+    assert outcome.out or list(tmp_path.iterdir()) or name == "verify"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"verify", "report"}))
+def test_each_command_accepts_damage_with_dropmalformed(operator, damaged, tmp_path, name):
+    """The job verify still finds the violations that damage leaves."""
+    mode = ("--mode", "dropmalformed")
+    outcome = operator.do(*of_command(COMMANDS[name], damaged, tmp_path, *mode))
+    assert not any("damaged" in line for line in outcome.errors)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_exits_with_0_without_damage(operator, made, tmp_path, name):
+    outcome = operator.do(*of_command(COMMANDS[name], made.binlog, tmp_path))
+    assert not any("damaged" in line for line in outcome.errors)
+
+
+def test_damage_of_a_store_beside_a_binlog_counts_once(operator, made, tmp_path):
+    store = Path(shutil.copytree(made.history, tmp_path / "history"))
+    log = min((store / "commitlog").iterdir())
+    data = bytearray(log.read_bytes())
+    data[int.from_bytes(data[:4], "big") + 100] ^= 1  # in the second message
+    log.write_bytes(data)
+    outcome = operator.try_("pipeline", "run", "timelines", "-i", made.binlog, "-i", store)
+    assert outcome.status == 1
+    assert outcome.errors[-1].startswith("skipped 1 damaged place; ")
+    assert len(outcome.lines) > 1
+
+
+def test_a_torn_last_entry_is_not_damage(operator, made, tmp_path):
+    copy = Path(shutil.copytree(made.binlog, tmp_path / "copy"))
+    *_, last = (path for path in files(copy) if read_file(path))
+    for path in files(copy):
+        if number_of(path) > number_of(last):
+            path.unlink()
+    os.truncate(last, read_file(last)[-1].offset + 30)
+    for words in (["run", "timelines"], ["sql", "select count(*) from entries"]):
+        operator.do(*of_command(words, copy, tmp_path))
 
 
 # --- forms -------------------------------------------------------------------------------------
@@ -299,12 +371,23 @@ def test_a_folder_of_files(operator, made, tmp_path, form):
     assert outcome.out == b""
     *_, line = outcome.errors
     assert line.startswith(f"wrote {len(expected)} rows to {out} in ")
+    if form == "parquet":
+        assert types_of_times(files_of(out, form)[0]) == {"INT64"}
     found = by_id(read_back(out, form))
     if form == "csv":
         expected = [as_csv(row) for row in expected]
         found = [{name: row[name] for name in expected[0]} for row in found]
     assert found == expected
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def types_of_times(path: Path) -> set[str]:
+    """Return how Parquet stores the times of a file."""
+    schema = pq.ParquetFile(path).schema
+    columns = [schema.column(number) for number in range(len(schema))]
+    times = [each for each in columns if each.path.endswith(("_at", ".at"))]
+    assert len(times) > 3
+    return {each.physical_type for each in times}
 
 
 def test_csv_on_stdout(operator, made):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pipeline import workloads
 from pipeline.jobs.plain_timelines import (
@@ -16,9 +18,16 @@ from pipeline.jobs.plain_timelines import (
     nanoseconds,
     plain_timelines,
 )
+from pipeline.plain import EPOCH
 from pipeline.workloads import Event, Run
 
-from beanstalkd_py.pipeline.jobs.timeline_rows import COUNTERS, EVENTS, timelines_of_entries
+from beanstalkd_py.pipeline.jobs.timeline_rows import (
+    COUNTERS,
+    EVENTS,
+    MESSAGE_COLUMNS,
+    timelines_of_entries,
+    timelines_of_messages,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -136,7 +145,7 @@ def test_without_a_history_events_have_bounds(made, found, name):
         assert seen["reserve", "bounded"] > 0
     else:
         assert not any(kind == "exact" for _, kind in seen)
-        assert seen["put", "derived"] and seen["delete", "bounded"] and seen["reserve", "derived"]
+        assert seen["put", "derived"] and seen["delete", "bounded"] and seen["reserve", "bounded"]
 
 
 @pytest.mark.parametrize("name", ["history", "workers", "c"])
@@ -159,7 +168,7 @@ def test_a_row_matches_its_events_and_the_log(made, found, name):
 
 
 def summarize(timeline: Timeline) -> Timeline:
-    """Compute the summary columns from events."""
+    """Compute the summary columns from events, durations only from known times."""
     events = timeline["events"]
     at = [nanoseconds(event["at"]) // MICROSECOND for event in events]
     spent: Counter[str] = Counter()
@@ -168,21 +177,25 @@ def summarize(timeline: Timeline) -> Timeline:
         spent[state] += max(0, now - since)
         since = max(since, now)
         state = "delayed" if event["delay"] else AFTER.get(event["event"], "ready")
-    reserves = [
-        None if event["kind"] == "bounded" else now
-        for event, now in zip(events, at, strict=True)
-        if event["event"] == "reserve"
-    ]
+    reserves = [now for event, now in zip(events, at, strict=True) if event["event"] == "reserve"]
     ends = [now for event, now in zip(events, at, strict=True) if event["event"] in EVENTS[-2:]]
     order = ("exact", "derived", "bounded")
-    return {
+    summary = {
         "put_at": events[0]["at"],
         "last_at": events[-1]["at"],
-        "wait_s": (reserves[0] - at[0]) / 1e6 if reserves and reserves[0] else None,
-        "finish_s": (ends[0] - at[0]) / 1e6 if ends else None,
-        **{f"{name}_s": spent[name] / 1e6 for name in ("ready", "reserved", "delayed", "buried")},
         "touches": kinds(timeline).count("touch"),
         "time_kind": max((event["kind"] for event in events), key=order.index),
+    }
+    if summary["time_kind"] == "bounded":
+        return summary
+    wait_s = (reserves[0] - at[0]) / 1e6 if reserves else None
+    finish_s = (ends[0] - at[0]) / 1e6 if ends else None
+    return {
+        **summary,
+        **{f"wait{part}_s": wait_s for part in ("", "_min", "_max")},
+        **{f"finish{part}_s": finish_s for part in ("", "_min", "_max")},
+        **{f"{name}_s": spent[name] / 1e6 for name in ("ready", "reserved", "delayed", "buried")},
+        "ready_or_reserved_s": (spent["ready"] + spent["reserved"]) / 1e6,
     }
 
 
@@ -238,3 +251,105 @@ def test_jobs_with_the_same_id_have_their_own_rows(made):
 
 def test_no_entries_give_no_rows(tmp_path: Path):
     assert plain_timelines(entries_of(tmp_path)) == []
+
+
+def of_text(text: str) -> Timeline:
+    """Return the timeline of one message."""
+    known = dict.fromkeys(MESSAGE_COLUMNS, 1) | {"host": "ann", "shard": None, "tube": "mails"}
+    columns = {**known, "state": "deleted", "timeline": text, "truncated": False}
+    batch = pa.RecordBatch.from_pylist([columns])
+    batch = batch.cast(batch.schema.set(1, pa.field("shard", pa.string())))
+    (timeline,) = next(iter(timelines_of_messages([batch]))).to_pylist()
+    return timeline
+
+
+def test_after_omitted_events_the_state_is_unknown():
+    text = "put@1000000000;...3;reserve@3000000000;bury@4000000000;delete@6000000000"
+    timeline = of_text(text)
+    assert [span["state"] for span in timeline["states"]] == [
+        *("unknown", "reserved", "buried", "deleted")
+    ]
+    assert timeline["complete"] and timeline["end"] == "deleted"
+    assert (timeline["wait_s"], timeline["wait_min_s"], timeline["wait_max_s"]) == (None, 0, 2)
+    assert (timeline["finish_s"], timeline["finish_min_s"], timeline["finish_max_s"]) == (5, 5, 5)
+    names = ("ready_s", "reserved_s", "delayed_s", "buried_s", "ready_or_reserved_s")
+    assert [timeline[name] for name in names] == [None] * 5
+
+
+def test_an_invalid_text_gives_no_durations():
+    for text in ("", "put@x", "reserve@1000;delete@2000"):
+        timeline = of_text(text)
+        assert not timeline["complete"] and timeline["events"] == timeline["states"] == []
+        assert [timeline[f"{name}_s"] for name in ("wait", "finish", "ready")] == [None] * 3
+
+
+NS = 10**9
+ENTRY = {
+    "host": "ann",
+    "shard": "",
+    "tube": "mails",
+    "id": 7,
+    "file_number": 1,
+    "kind": "short",
+    **dict.fromkeys(("delay", "priority", "body_size", "created_at_ns", *COUNTERS), 0),
+    **dict.fromkeys(("reserved_at_ns", "deadline_at_ns", "old_deadline_at_ns")),
+    "ttr": 100,
+    "truncated": False,
+    "checksum": "none",
+}
+PUT = {**ENTRY, "kind": "full", "offset": 4, "state": "ready", "event_time_ns": 0}
+PUT |= {"event_time_kind": "derived", "event_time_until": None}
+
+
+def of_c(later: dict[str, Any]) -> Timeline:
+    """Return the timeline of a job that was put at 0, with one later entry of C beanstalkd."""
+    entry = {**ENTRY, "offset": 400, "event_time_ns": 50 * NS, "event_time_kind": "bounded"}
+    entry |= {"event_time_until": EPOCH + timedelta(seconds=60), **later}
+    (timeline,) = plain_timelines([PUT, entry])
+    return timeline
+
+
+def spans(timeline: Timeline) -> list[tuple[int, str]]:
+    return [
+        ((span["at"] - EPOCH) // timedelta(seconds=1), span["state"]) for span in timeline["states"]
+    ]
+
+
+def test_a_reserve_is_not_later_than_an_old_deadline_shows():
+    """Which a touch may have set, and after which the job may have returned before its end."""
+    held = {"reserves": 1, "old_deadline_at_ns": 110 * NS}
+    deleted = of_c({**held, "state": "deleted"})
+    assert spans(deleted) == [(0, "ready_or_reserved"), (50, "unknown"), (60, "deleted")]
+    assert (deleted["wait_s"], deleted["wait_min_s"], deleted["wait_max_s"]) == (None, 0, 10)
+    assert (deleted["finish_s"], deleted["finish_min_s"], deleted["finish_max_s"]) == (None, 50, 60)
+    assert (
+        deleted["ready_or_reserved_s"] is deleted["first_reserve_at"] is deleted["end_at"] is None
+    )
+    buried = of_c({**held, "state": "buried", "buries": 1})
+    assert spans(buried) == [
+        *((0, "ready_or_reserved"), (10, "reserved"), (50, "unknown"), (60, "buried"))
+    ]
+    assert buried["delayed_s"] == 0 and buried["buried_s"] is None
+
+
+def test_a_timeout_and_a_release_have_no_known_order():
+    counts = {"reserves": 2, "timeouts": 1, "old_deadline_at_ns": 15 * NS, "ttr": 5}
+    timed_out = of_c({**counts, "reserves": 1, "state": "deleted"})
+    assert (15, "ready_or_reserved") in spans(timed_out) and (10, "reserved") in spans(timed_out)
+    either = of_c({**counts, "releases": 1, "state": "deleted"})
+    assert spans(either) == [(0, "ready_or_reserved"), (50, "unknown"), (60, "deleted")]
+
+
+def test_a_copy_of_a_reserved_job_bounds_the_reserve():
+    copy = {"kind": "full", "event_time_kind": "derived", "event_time_until": None}
+    copy |= {"event_time_ns": 10 * NS, "state": "reserved", "deadline_at_ns": 110 * NS}
+    timeline = of_c({**copy, "reserves": 1})
+    assert (timeline["wait_s"], timeline["wait_max_s"]) == (None, 10)
+    assert (timeline["state"], spans(timeline)) == ("ready_or_reserved", [(0, "ready_or_reserved")])
+
+
+def test_durations_end_with_the_last_event():
+    """Also if it is only bounded, and the state is known meanwhile."""
+    timeline = of_c({"kind": "full", "state": "ready", "reserves": 1, "releases": 1})
+    assert spans(timeline) == [(0, "ready_or_reserved")]
+    assert timeline["last_at"] == EPOCH and timeline["ready_or_reserved_s"] is None

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from pipeline.jobs.made import Made, log_reader, made
+from pipeline.jobs.truth import Truth
+from pipeline.workloads import events
 
 from beanstalkd_py import pipeline
 from beanstalkd_py.errors import PipelineUsageError
@@ -32,8 +34,9 @@ COUNTED = {
     "deletes": "delete",
     "truncates": "truncate",
 }
-STATES = ("ready", "reserved", "delayed", "buried")
+STATES = ("ready", "reserved", "delayed", "buried", "ready_or_reserved", "unknown")
 EVER = "36500 days"
+MS_20 = "20 milliseconds"
 
 Row = dict[str, Any]
 
@@ -41,11 +44,11 @@ Row = dict[str, Any]
 # --- the plain computation ---------------------------------------------------------------------
 
 
-def state_after(event: str, delay: int | None) -> str | None:
+def state_after(event: str, delay: int | None) -> str:
     if event in ("put", "release"):
         return "delayed" if delay else "ready"
     after = {"reserve": "reserved", "touch": "reserved", "bury": "buried"}
-    return None if event in ("delete", "truncate") else after.get(event, "ready")
+    return "deleted" if event in ("delete", "truncate") else after.get(event, "ready")
 
 
 def percentile(times: list[float], percent: int) -> float | None:
@@ -56,26 +59,25 @@ def percentile(times: list[float], percent: int) -> float | None:
 
 def plain(job_timelines: list[Row], length: int) -> dict[tuple[str | None, int], Row]:
     """Compute the windows with one list of events for each tube."""
-    happened: dict[str | None, list[tuple[int, Row, Row]]] = defaultdict(list)
+    happened: dict[str | None, dict[int, list[tuple[Row, Row]]]] = defaultdict(dict)
     for timeline in job_timelines:
-        for event in timeline["events"]:
-            happened[timeline["tube"]].append((micros(event["at"]), timeline, event))
+        for event in (*timeline["events"], *timeline["states"]):
+            at = micros(event["at"])
+            windows = happened[timeline["tube"]]
+            windows.setdefault(at - at % length, []).append((timeline, event))
     found: dict[tuple[str | None, int], Row] = {}
-    for tube, events in happened.items():
-        by_window: dict[int, list[tuple[Row, Row]]] = defaultdict(list)
-        for at, timeline, event in events:
-            by_window[at - at % length].append((timeline, event))
+    for tube, by_window in happened.items():
         there: dict[int, str] = {}
         for start in range(min(by_window), max(by_window) + 1, length):
             inside = by_window.get(start, [])
-            for timeline, event in inside:
-                state = state_after(event["event"], event["delay"])
-                if state is None:
-                    del there[timeline["id"]]
-                else:
-                    there[timeline["id"]] = state
+            there |= {timeline["id"]: span["state"] for timeline, span in inside if "state" in span}
             found[tube, start] = row_of(
-                inside, job_timelines, tube, start, length, Counter(there.values())
+                [(timeline, event) for timeline, event in inside if "event" in event],
+                job_timelines,
+                tube,
+                start,
+                length,
+                Counter(there.values()),
             )
     return found
 
@@ -98,19 +100,21 @@ def row_of(
         ),
         "puts_per_s": counts["puts"] / seconds,
         "deletes_per_s": counts["deletes"] / seconds,
-        "depth": states.total(),
+        "depth": states.total() - states["unknown"] - states["deleted"],
         **{state: states[state] for state in STATES},
     }
     of_tube = [timeline for timeline in job_timelines if timeline["tube"] == tube] if inside else []
-    for name, at, value in (
-        ("wait", "first_reserve_at", "wait_s"),
-        ("finish", "end_at", "finish_s"),
-    ):
-        times = [
-            timeline[value]
+    for name, kinds in (("wait", ("reserve",)), ("finish", ("delete", "truncate"))):
+        first = [
+            (timeline, next(e["at"] for e in timeline["events"] if e["event"] in kinds))
             for timeline in of_tube
-            if timeline[value] is not None and start <= micros(timeline[at]) < start + length
+            if any(event["event"] in kinds for event in timeline["events"])
         ]
+        all_times = [
+            timeline[f"{name}_s"] for timeline, at in first if start <= micros(at) < start + length
+        ]
+        times = [time for time in all_times if time is not None]
+        row[f"{name}_unknown"] = len(all_times) - len(times)
         for percent in (50, 90, 99):
             row[f"{name}_p{percent}_s"] = percentile(times, percent)
         row[f"{name}_max_s"] = max(times, default=None)
@@ -162,10 +166,12 @@ def of_log(run: Made, monkeypatch: pytest.MonkeyPatch) -> list[Row]:
         if timeline is None:
             timeline = job_timelines[line["id"]] = dict.fromkeys(timelines_row(), None)
             timeline |= {"host": "h", "id": line["id"], "tube": line["tube"], "put_at": at}
-            timeline |= {"body_size": line["body_bytes"], "complete": True, "events": []}
+            timeline |= {"body_size": line["body_bytes"], "complete": True}
+            timeline |= {"events": [], "states": []}
         event = {"event": line["event"], "at": at, "kind": "exact", "until": None}
         timeline["events"].append({**event, "priority": line["pri"], "delay": line["delay"]})
-        timeline["state"] = state_after(line["event"], line["delay"]) or "deleted"
+        timeline["state"] = state_after(line["event"], line["delay"])
+        timeline["states"].append({"at": at, "state": timeline["state"]})
         timeline["last_at"] = at
         waited = (at - timeline["put_at"]) / timedelta(seconds=1)
         if line["event"] == "reserve" and timeline["first_reserve_at"] is None:
@@ -220,11 +226,9 @@ def test_metrics_of_a_binlog_match_its_timelines(spark, name):
     length = 20_000
     whole = [row.asDict(recursive=True) for row in job_timelines.collect()]
     for timeline in whole:
-        for key in ("first_reserve_at", "end_at"):
-            timeline[key] = timeline[key] and utc(timeline[key])
-        for event in timeline["events"]:
+        for event in (*timeline["events"], *timeline["states"]):
             event["at"] = utc(event["at"])
-    same(rows_of(tube_metrics(job_timelines, "20 milliseconds")), plain(whole, length), length)
+    same(rows_of(tube_metrics(job_timelines, MS_20)), plain(whole, length), length)
     assert (name == "removed") == any(timeline["tube"] is None for timeline in whole)
 
 
@@ -235,7 +239,7 @@ def test_metrics_of_a_binlog_match_the_log(spark, monkeypatch, name):
     length = microseconds_of("window", EVER)
     expected = plain(job_timelines, length)
     found = rows_of(tube_metrics(of_binlog(spark, made(name)), EVER))
-    written = ("puts", "buries", "kicks", "deletes", "truncates", "put_bytes", "depth", "buried")
+    written = ("puts", "buries", "kicks", "deletes", "truncates", "put_bytes")
     if name == "history":
         written = (*COUNTED, "put_bytes", "depth", *STATES)
     assert found.keys() == expected.keys()
@@ -243,17 +247,59 @@ def test_metrics_of_a_binlog_match_the_log(spark, monkeypatch, name):
         assert {each: row[each] for each in written} == {
             each: expected[key][each] for each in written
         }, key
+        assert row["depth"] <= expected[key]["depth"] <= row["depth"] + row["unknown"]
+
+
+@pytest.mark.parametrize("name", ["ours", "history", "c"])
+def test_depth_is_within_bounds_by_the_log(spark, monkeypatch, name):
+    """At the ends of windows, in which some events of the log may have happened."""
+    log_reader(monkeypatch)
+    length = 20_000
+    truths = truths_of(made(name))
+    seen: Counter[str] = Counter()
+    for (tube, start), row in rows_of(tube_metrics(of_binlog(spark, made(name)), MS_20)).items():
+        possible = [truth.possible(start + length - 1) for truth in truths[tube]]
+        either = row["ready_or_reserved"]
+        for state in ("ready", "reserved", "delayed", "buried"):
+            least = sum(each == {state} for each in possible)
+            most = sum(state in each for each in possible)
+            above = row["unknown"] + (either if state in ("ready", "reserved") else 0)
+            assert row[state] <= most and least <= row[state] + above, (tube, start, state)
+        gone = [each & {"absent", "deleted"} for each in possible]
+        least = sum(not each for each in gone)
+        most = sum(bool(each - {"absent", "deleted"}) for each in possible)
+        assert row["depth"] <= most and least <= row["depth"] + row["unknown"], (tube, start)
+        seen.update({each: row[each] for each in STATES})
+    assert seen["buried"] > 0 and seen["delayed"] > 0
+    assert (seen["ready_or_reserved"] > 0) == (name != "history")
+    assert (seen["unknown"] > 0) == (name != "history")
+    if name == "history":
+        assert seen["reserved"] > 0
+
+
+def truths_of(run: Made) -> dict[str, list[Truth]]:
+    """Return the jobs of each tube by the log."""
+    from workloadlib.event_log import read_log
+
+    jobs: dict[int, list[Row]] = defaultdict(list)
+    for line in read_log(run.log):
+        if line["event"] not in ("begin", "end"):
+            jobs[line["id"]].append(line)
+    found: dict[str, list[Truth]] = defaultdict(list)
+    for of_job in jobs.values():
+        found[of_job[0]["tube"]].append(Truth(events(of_job)))
+    return found
 
 
 # --- incomplete timelines ------------------------------------------------------------------------
 
 
-def timeline(number: int, events: list[tuple[str, int]], **more: Any) -> Row:
+def timeline(number: int, happened: list[tuple[str, int]], **more: Any) -> Row:
     """Make a timeline with events at seconds."""
     row = dict.fromkeys(timelines_row(), None)
-    ends = events and events[-1][0] == "delete"
     row |= {"host": "h", "id": number, "tube": "t", "body_size": 10, "complete": True}
-    row |= {"state": "deleted" if ends else "ready", "put_at": at(events[0][1]) if events else None}
+    row["states"] = [{"at": at(second), "state": state_after(e, 0)} for e, second in happened]
+    row |= {"state": row["states"][-1]["state"], "put_at": at(happened[0][1])}
     row["events"] = [
         {
             "event": event,
@@ -263,7 +309,7 @@ def timeline(number: int, events: list[tuple[str, int]], **more: Any) -> Row:
             "priority": 0,
             "delay": 0,
         }
-        for event, second in events
+        for event, second in happened
     ]
     return row | more
 
@@ -278,21 +324,23 @@ def columns_of(frame: Any, *names: str) -> dict[int, tuple[Any, ...]]:
     }
 
 
-def test_a_job_without_a_put_existed_before(spark):
-    job_timelines = [
-        timeline(1, [("put", 10), ("delete", 13)]),
-        timeline(2, [("bury", 11), ("delete", 12)], tube="t", complete=False),
-        timeline(3, [], state="delayed", complete=False),
-    ]
+def test_jobs_in_an_unknown_state_have_series_of_their_own(spark):
+    """A reserve is known to the second, and a delete that was at 12 to 14."""
+    bounded = timeline(1, [("put", 10), ("reserve", 11), ("delete", 12)])
+    spans = [(10, "ready"), (11, "ready_or_reserved"), (12, "unknown"), (14, "deleted")]
+    bounded["states"] = [{"at": at(second), "state": state} for second, state in spans]
+    known = timeline(2, [("put", 10), ("reserve", 12), ("delete", 13)], wait_s=2.0, finish_s=3.0)
     found = columns_of(
-        tube_metrics(frame_of(spark, job_timelines), "1 second"),
-        *("puts", "deletes", "depth", "ready", "reserved", "buried", "delayed"),
+        tube_metrics(frame_of(spark, [bounded, known]), "1 second"),
+        *("depth", "ready", "reserved", "ready_or_reserved", "unknown"),
+        *("wait_max_s", "wait_unknown", "finish_max_s", "finish_unknown"),
     )
     assert found == {
-        10: (1, 0, 3, 1, 1, 0, 1),
-        11: (0, 0, 3, 1, 0, 1, 1),
-        12: (0, 1, 2, 1, 0, 0, 1),
-        13: (0, 1, 1, 0, 0, 0, 1),
+        10: (2, 2, 0, 0, 0, None, 0, None, 0),
+        11: (2, 1, 0, 1, 0, None, 1, None, 0),
+        12: (1, 0, 1, 0, 1, 2.0, 0, None, 1),
+        13: (0, 0, 0, 0, 1, None, 0, 3.0, 0),
+        14: (0, 0, 0, 0, 0, None, 0, None, 0),
     }
 
 

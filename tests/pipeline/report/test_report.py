@@ -61,14 +61,6 @@ def whole(spark: Any, runs: dict[str, Run]) -> ReportData:
 # --- plain computation ---------------------------------------------------------------------------
 
 
-def state_after(event: Any) -> str | None:
-    name = event["event"]
-    if name in ("put", "release"):
-        return "delayed" if event["delay"] else "ready"
-    after = {"reserve": "reserved", "touch": "reserved", "bury": "buried"}
-    return None if name in ("delete", "truncate") else after.get(name, "ready")
-
-
 def micros(time: datetime) -> int:
     return (time.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
 
@@ -96,8 +88,8 @@ def plain(
         ]
         states: Counter[str | None] = Counter()
         for timeline in job_timelines:
-            before = [event for event in timeline.events if micros(event.at) < high]
-            states[state_after(before[-1]) if before else None] += 1
+            before = [span.state for span in timeline.states if micros(span.at) < high]
+            states[before[-1] if before else None] += 1
         names = Counter(event["event"] for _, event in inside)
         row: dict[str, Any] = {column: names[event] for column, event in COUNTED.items()}
         row |= {state: states[state] for state in STATES}
@@ -108,7 +100,7 @@ def plain(
                 for timeline in job_timelines
                 if timeline[at] and low <= micros(timeline[at]) < high
             ]
-            done = [timeline for timeline in done if timeline[f"{name}_s"] is not None]
+            row[f"{name}_unknown"] = 0  # the server has a history
             for percent in (50, 90, 99):
                 times = [timeline[f"{name}_s"] for timeline in done]
                 row[f"{name}_p{percent}_s"] = rank(times, percent)
@@ -195,6 +187,48 @@ def test_faults_are_counted(
     found = gathered(spark, folder)
     assert found.faults == 1
     assert "1 place could not be read" in violations(found)
+
+
+def test_limits_count_the_rest(
+    spark: Any, runs: dict[str, Run], whole: ReportData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from beanstalkd_py.pipeline.report import gather, gather_timelines
+
+    monkeypatch.setattr(gather_timelines, "MOST_TUBES", 2)
+    for name in ("MOST_DEAD", "MOST_FILES", "MOST_SHARDS"):
+        monkeypatch.setattr(gather, name, 1)
+    part = gathered(spark, runs["ours"].binlog, runs["ours"].history)
+    assert part.windows == whole.windows is not None
+    assert (part.tubes, part.more_tubes) == (whole.tubes[:2], len(whole.tubes) - 2)
+    assert whole.more_puts == 0 < part.more_puts
+    assert part.more_puts == sum(sum(tube.windows.puts) for tube in whole.tubes[2:])
+    assert part.dead == whole.dead[:1]
+    assert part.more_dead_groups == whole.more_dead_groups + len(whole.dead) - 1 > 0
+    jobs = sum(group.jobs for group in whole.dead[1:])
+    assert part.more_dead_jobs == whole.more_dead_jobs + jobs > 0
+    assert whole.disk is not None and part.disk is not None
+    files = sorted(whole.disk.files, key=lambda file: file.live_bytes - file.size)
+    assert (part.disk.files, part.disk.more_files) == (tuple(files[:1]), len(files) - 1)
+    assert (part.disk.shards, part.disk.more_shards) == (whole.disk.shards, 0)
+
+
+def test_violations_are_counted_by_kind(
+    spark: Any, runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from beanstalkd_py.pipeline import read_binlog
+    from beanstalkd_py.pipeline.jobs import verify
+    from beanstalkd_py.pipeline.report import gather
+
+    for shard in ("shard-000", "shard-001"):
+        shutil.copytree(runs["ours"].binlog, tmp_path / "twice" / shard)
+    monkeypatch.setattr(gather, "MOST_SHARDS", 1)
+    found = gathered(spark, tmp_path / "twice")
+    entries = read_binlog(spark, str(tmp_path / "twice"), columns=verify.COLUMNS)
+    expected = Counter(row.what for row in verify.verify(entries).collect())
+    assert found.violations is not None and found.disk is not None
+    assert dict(found.violations.kinds) == expected and expected["is in two shards"] > 0
+    assert len(found.violations.first) == 12
+    assert (len(found.disk.shards), found.disk.more_shards) == (1, 1)
 
 
 def test_an_error_is_one_line(spark: Any, runs: dict[str, Run], tmp_path: Path) -> None:

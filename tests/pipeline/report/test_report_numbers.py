@@ -73,11 +73,27 @@ def test_shares(part: int, whole: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("per_s", "text"),
-    [(0, "0/s"), (58.1, "58.1/s"), (2040, "2.04k/s"), (0.5, "30/min"), (0.001, "3.6/h")],
+    ("number", "span_s", "text"),
+    [
+        (581, 10, "58.1/s on average"),
+        (20_400, 10, "2.04k/s on average"),
+        (300, 600, "30/min on average"),
+        (36, 36_000, "3.6/h on average"),
+        (36, 4000 * 36, "21.6/day on average"),
+        (3, 1.5, "2/s on average"),
+        (3, 0.5, "in 500 ms"),
+        (1, 30, "in 30 s"),
+        (2, 3000, "in 50 min"),
+    ],
 )
-def test_rates(per_s: float, text: str) -> None:
-    assert numbers.rate(per_s) == text
+def test_mean_rates(number: int, span_s: float, text: str) -> None:
+    """Only in a unit of time that is not longer than the whole time."""
+    assert numbers.mean_rate(number, span_s) == text
+
+
+def test_bounds() -> None:
+    assert numbers.between(3, 3) == "3"
+    assert numbers.between(12, 13) == "12\N{EN DASH}13"
 
 
 @given(st.floats(1e-9, 1e18))

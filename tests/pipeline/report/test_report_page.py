@@ -89,6 +89,9 @@ CASES: dict[str, Callable[[], ReportData]] = {
     "one job done": lambda: one_job(
         deletes=(1,), ready=(0,), wait_p50_s=(0.01,), wait_p90_s=(0.01,), wait_p99_s=(0.01,)
     ),
+    "unknown": lambda: one_job(
+        ready=(0,), ready_or_reserved=(1,), unknown=(2,), finish_unknown=(2,), wait_unknown=(3,)
+    ),
     "two windows": lambda: replace(busy_day(windows_each=2), violations=Violations()),
     "many windows": lambda: busy_day(windows_each=1000),
     "history alone": lambda: replace(busy_day(), disk=None, violations=None),
@@ -231,6 +234,25 @@ def test_empty_sections_have_a_sentence(case: str, sentence: str) -> None:
     assert sentence in words(page_of(case))
 
 
+def test_unknown_states_and_times_are_shown_as_such() -> None:
+    text = words(page_of("unknown"))
+    assert "In the end 1\N{EN DASH}3 are there." in text
+    assert "1 ready or reserved, 2 unknown" in text
+    assert "unknown for 3 jobs" in text
+    assert "The times of 2 jobs are unknown." in text
+    assert "ready or reserved: at most 1" in text and "unknown: at most 2" in text
+    assert "unknown: at most" not in words(page_of("one job"))
+
+
+def test_a_window_that_is_shorter_than_a_unit_has_no_rates() -> None:
+    whole = busy_day()
+    assert whole.windows is not None
+    short = words(page(replace(whole, windows=replace(whole.windows, window_s=0.02), tubes=())))
+    assert "jobs in windows of 20 ms" in short and "bytes in windows of 20 ms" in short
+    assert not re.search(r"\d/(s|min|h|day)\b(?! on average)", short)
+    assert "jobs per second, mean of each window of 5 min" in words(page(whole))
+
+
 def test_a_history_alone_has_no_section_of_binlogs() -> None:
     text = words(page_of("history alone"))
     assert "Binlogs on the disk" not in text
@@ -324,7 +346,7 @@ def test_colours_have_enough_contrast(theme: str) -> None:
 @pytest.mark.parametrize("seen", SEEN)
 def test_colours_of_states_suit_the_colour_blind(theme: str, seen: str) -> None:
     known = colours(theme)
-    states = [lab(known[name], seen) for name in ("blue", "green", "amber", "red")]
+    states = [lab(known[name], seen) for name in ("blue", "dead", "green", "amber", "red", "p99")]
     for n, one in enumerate(states):
         for other in states[n + 1 :]:
             apart = sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5

@@ -83,7 +83,7 @@ def test_hosts_match_the_first_wildcard(tmp_path):
     ("options", "message"),
     [
         ({"path": "/nowhere"}, "path /nowhere does not exist"),
-        ({"path": "hdfs://nn/x"}, "another file system"),
+        ({"path": "hdfs://nn/x"}, r"cannot open hdfs://nn/: .*; install a file system of fsspec"),
         ({"path": "/etc/passwd"}, "is not a binlog file"),
         ({}, "no path"),
         ({"path": "/", "mode": "loud"}, "no mode 'loud'; there are PERMISSIVE"),

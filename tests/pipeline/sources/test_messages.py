@@ -111,11 +111,15 @@ def test_batches_of_any_size_have_the_same_rows(made, monkeypatch):
 
 
 def test_columns_by_options(made):
-    names = StorePlan.of({"path": str(made)}).table.schema.names
-    assert "body" in names and "properties" not in names
-    given = {"path": str(made), "includeBody": "false", "includeHeaders": "true"}
-    names = StorePlan.of(given).table.schema.names
-    assert "body" not in names and "properties" in names
+    def names(columns: list[str] | None = None, **options: str) -> list[str]:
+        plan = StorePlan.of({"path": str(made), **options}, columns)
+        return plan.table.schema.names
+
+    usual = names()
+    assert "body" not in usual and "properties" not in usual
+    for option, column in (("includeBody", "body"), ("includeHeaders", "properties")):
+        assert {*names(**{option: "true"})} - {*usual} == {column}
+        assert names(["tube"], **{option: "true"}) == ["tube", column]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -15,11 +15,12 @@ from core.rig import Rig, put_line
 from history.stores import DATA, opened, some_messages
 from pipeline.plain import rows
 from pipeline.sources.test_entries import archived_churn
-from processes import eventually
 
 from beanstalkd_py import pipeline
+from beanstalkd_py.cli.pipeline.output import INCOMPLETE, damage_status
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS
+from beanstalkd_py.pipeline.damage_count import DamageCount, read_counted
 from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -171,20 +172,73 @@ for frame in (
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_two_executors_give_the_same_rows(hosts, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)
     actual = []
     for master in ("local[2]", "local-cluster[2,1,1024]"):
         done = subprocess.run(
-            [sys.executable, str(script), master, f"{hosts}/*"],
+            [sys.executable, str(script), master, f"{hosts.name}/*"],
             capture_output=True,
             text=True,
+            cwd=hosts.parent,  # executors have working folders of their own
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         )
         assert done.returncode == 0, done.stderr[-2000:]
         actual += done.stdout.splitlines()[-2:]
     assert len(actual) == 4 and len(set(actual)) == 1
+
+
+@pytest.mark.parametrize("way", ["function", "source"])
+def test_a_job_without_its_files_fails(spark, tmp_path, way):
+    """As on an executor whose machine does not have the files."""
+    with Rig(tmp_path, file_size=4096) as rig:
+        client = rig.client()
+        for _ in range(60):
+            client.put(b"x" * 200)
+    numbers = sorted(int(path.name.partition(".")[2]) for path in files(tmp_path))
+
+    def planned():
+        if way == "function":
+            frame = pipeline.read_binlog(spark, str(tmp_path), minPartitions=2)
+        else:
+            source = spark.read.format("beanstalkd_binlog").option("minPartitions", 2)
+            frame = source.load(str(tmp_path))
+        assert frame.rdd.getNumPartitions() == 2  # Spark asks the source for its files
+        return frame.rdd
+
+    planned_rows = planned()
+    (tmp_path / "binlog.1").unlink()
+    removed = [row for row in planned_rows.collect() if row._corrupt_record]
+    assert [(row.file, row.id) for row in removed] == [("binlog.1", None)]
+    assert "it was removed before it was read" in removed[0]._corrupt_record
+    planned_rows = planned()
+    for number in numbers[1:]:
+        (tmp_path / f"binlog.{number}").unlink()
+    with pytest.raises(Exception, match=r"PipelineUsageError: host .* other file of this read"):
+        planned_rows.collect()
+
+
+def test_removed_files_are_counted_apart(spark, tmp_path, capsys):
+    with Rig(tmp_path, file_size=4096) as rig:
+        client = rig.client()
+        for _ in range(60):
+            client.put(b"x" * 200)
+    data = bytearray((tmp_path / "binlog.2").read_bytes())
+    data[400] ^= 1
+    (tmp_path / "binlog.2").write_bytes(data)
+    damage = DamageCount()
+    paths = [str(tmp_path)]
+    entries = read_counted(pipeline.read_binlog, spark, paths, ["id"], "PERMISSIVE", damage)
+    (tmp_path / "binlog.1").unlink()
+    assert entries.count() > 40
+    assert damage.faults == (1, 1)
+    assert damage_status(*damage.faults) == INCOMPLETE
+    assert [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "skipped 1 file removed before being read",
+        "skipped 1 damaged place; 'binlog verify' and 'history verify' list them",
+    ]
 
 
 def test_copies_over_all_files(spark, folder, tmp_path):
@@ -214,133 +268,15 @@ def test_every_way_to_read_a_store_gives_the_same_rows(spark, remote, view):
             store.dispatch()
             store.flush()
     given = {"path": str(folder), "view": view}
-    given |= {"includeHeaders": "true"} if view == "messages" else {}
+    given |= {"includeHeaders": "true", "includeBody": "true"} if view == "messages" else {}
     whole = expected(StorePlan.of(given))
     assert len(whole) > 100
     source = spark.read.format("rocketmq_store").options(**given)
     assert collected(source.load()) == whole
-    more = {"includeHeaders": True} if view == "messages" else {}
+    more = {"includeHeaders": True, "includeBody": True} if view == "messages" else {}
     frame = pipeline.read_store(spark, str(folder), view, **more)
     assert collected(frame) == whole
     through = pipeline.read_store(spark, "viewfs://test/remote/store", view, **more)
     assert collected(through.drop("host")) == collected(frame.drop("host"))
     if view == "messages":
         assert frame.where("properties['UNIQ_KEY'] = 'u7'").count() == 1
-
-
-def test_a_repeatedly_stopped_stream_has_every_entry_once(spark, folder, tmp_path):
-    out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
-    failed: list[int] = []
-
-    def start(**trigger):
-        source = spark.readStream.format("beanstalkd_binlog").option("includeBody", "true")
-        entries = source.option("maxOffsetsPerTrigger", 40).load(str(folder))
-        writer = entries.writeStream.format("parquet").option("checkpointLocation", checkpoint)
-        return writer.trigger(**trigger).start(out)
-
-    with Rig(folder, file_size=4096) as rig:
-        client = rig.client()
-        for turn in range(4):
-            for job in range(40):
-                client.put(b"%d" % (turn * 100 + job) * 9)
-            query = start(processingTime="0 seconds")
-            try:
-                assert eventually(lambda query=query: has_read(query), 60)
-            finally:
-                query.stop()
-            failed += [turn] if query.exception() else []
-        for path in files(folder)[:-1]:
-            path.rename(path.with_name(path.name + ".done"))
-        query = start(availableNow=True)
-        assert query.awaitTermination(120)
-        assert query.exception() is None and failed == []
-        found = spark.read.parquet(out)
-        whole = expected(BinlogPlan.of({"path": str(folder), "includeBody": "true"}))
-        assert collected(found) == whole
-        assert len(whole) == 160
-        # The stream has read everything; new entries are for the next run.
-        assert start(availableNow=True).awaitTermination(120)
-        assert spark.read.parquet(out).count() == 160
-
-
-def has_read(query) -> bool:
-    progress = query.lastProgress
-    return not query.isActive or (progress is not None and progress.numInputRows > 0)
-
-
-def test_a_stream_reports_losses(spark, folder, tmp_path):
-    def run(**options):
-        source = spark.readStream.format("beanstalkd_binlog").options(**options)
-        frame = source.load(str(folder)).select("id")
-        writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).format("noop").start()
-        query.awaitTermination(120)
-        return query
-
-    with Rig(folder, file_size=4096) as rig:
-        client = rig.client()
-        client.put(b"x")
-        run()
-        for _ in range(80):
-            client.put(b"x" * 200)
-    (folder / "binlog.1").unlink()
-    with pytest.raises(Exception, match="DataLossError"):
-        run()
-    query = run(failOnDataLoss="false")
-    assert query.exception() is None
-    left = sum(1 for row in rows(BinlogPlan.of({"path": str(folder)})))
-    assert sum(each.numInputRows for each in query.recentProgress) == left
-
-
-def test_batches_of_a_stream_obey_all_limits_and_can_be_repeated(spark, folder, tmp_path):
-    def form(reader):
-        return reader.format("beanstalkd_binlog").option("includeBody", "true")
-
-    with Rig(folder, file_size=4096) as rig:
-        client = rig.client()
-        for job in range(100):
-            client.put(b"x" * (200 if job < 60 else 1))
-    source = form(spark.readStream).option("maxFilesPerTrigger", 1)
-    frame = source.option("maxOffsetsPerTrigger", 20).load(str(folder))
-    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = writer.trigger(availableNow=True).format("parquet").start(str(tmp_path / "out"))
-    assert query.awaitTermination(120) and query.exception() is None
-    batches = [each for each in query.recentProgress if each.numInputRows]
-    assert max(each.numInputRows for each in batches) == 20  # small jobs
-    whole = rows(BinlogPlan.of({"path": str(folder)}))
-    in_files = {file: sum(row["file"] == file for row in whole) for file in {*map(file_of, whole)}}
-    assert batches[0].numInputRows == in_files["binlog.1"] < 20  # large jobs
-    assert sum(each.numInputRows for each in batches) == len(whole) == 100
-    one = batches[len(batches) // 2].sources[0]
-    ends = {"startingOffsets": one.startOffset, "endingOffsets": one.endOffset}
-    again = form(spark.read).options(**ends).load(str(folder))
-    assert again.count() == one.numInputRows
-    assert collected(again) == collected(
-        pipeline.read_binlog(spark, str(folder), includeBody=True, **ends)
-    )
-    ids = [row["id"] for row in again.collect()]
-    there = spark.read.parquet(str(tmp_path / "out"))
-    assert there.where(there.id.isin(ids)).count() == len(ids)
-    with pytest.raises(Exception, match="startingOffsets latest leaves nothing"):
-        form(spark.read).option("startingOffsets", "latest").load(str(folder)).count()
-
-
-def file_of(row):
-    return row["file"]
-
-
-def test_a_store_as_a_stream(spark, tmp_path):
-    def run() -> None:
-        source = spark.readStream.format("rocketmq_store").option("includeHeaders", "true")
-        frame = source.option("maxOffsetsPerTrigger", 15).load(str(tmp_path / "store"))
-        writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).format("parquet").start(str(tmp_path / "out"))
-        assert query.awaitTermination(120) and query.exception() is None
-
-    with opened(tmp_path / "store") as store:
-        for turn in range(2):
-            store.append(some_messages(turn, 40, first=100 * turn))
-            run()
-        whole = expected(StorePlan.of({"path": str(tmp_path / "store"), "includeHeaders": "true"}))
-    assert collected(spark.read.parquet(str(tmp_path / "out"))) == whole
-    assert len(whole) == 80

@@ -21,21 +21,21 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.history.files import layout
 from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS as ENTRY_COLUMNS
-from beanstalkd_py.pipeline.failures import own_error
+from beanstalkd_py.pipeline.failures import own_error, spark_errors
 from beanstalkd_py.pipeline.jobs.export.table import DATE, ExportTable, State, Storage, overtaken
 from beanstalkd_py.pipeline.sources.columns import LONG, STRING
+from beanstalkd_py.pipeline.sources.connect import parallelism
 from beanstalkd_py.pipeline.sources.follower import Budget, Follower, Position
-from beanstalkd_py.pipeline.sources.frames import LocalTask, are_local, of_tasks
+from beanstalkd_py.pipeline.sources.frames import LocalTask, of_tasks
 from beanstalkd_py.pipeline.sources.paths import expand, local, true_path
 from beanstalkd_py.pipeline.stores.follower import StoreFollower
 from beanstalkd_py.pipeline.stores.tables import MESSAGES as MESSAGE_COLUMNS
@@ -89,13 +89,17 @@ MESSAGES = Source(
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What a run has added; `compacted` is the number of small files that were merged."""
+    """What a run has added.
+
+    `compacted` is the number of small files that were merged, `faults` that of rows about damage.
+    """
 
     rows: int = 0
     files: int = 0
     size: int = 0
     batches: int = 0
     compacted: int = 0
+    faults: int = 0
 
     def __add__(self, other: ExportResult) -> ExportResult:
         return ExportResult(*map(operator.add, astuple(self), astuple(other)))
@@ -116,7 +120,7 @@ def export(
 ) -> ExportResult:
     """Add new rows of binlog folders and history stores to Delta Lake tables below `output`.
 
-    `inputs` are local folders or globs, binlogs and stores in any mix; hosts are derived as in
+    `inputs` are folders or globs, binlogs and local stores in any mix; hosts are derived as in
     read_binlog. The tables are `entries` (default columns and `created_at_ns`) and `messages`
     (default columns and `properties`), with the body if `bodies`, partitioned by `date`, that of
     `event_time` and `storeTimestamp` in UTC. A short entry gets the tube of its job. The tube is
@@ -130,7 +134,7 @@ def export(
     binlogs, stores = _sorted_inputs([inputs] if isinstance(inputs, str) else list(inputs))
     folder = Storage.of_output(spark, output, storage_options)
     session = _session(spark)
-    options = {"mode": mode, "minPartitions": str(session.sparkContext.defaultParallelism)}
+    options = {"mode": mode, "minPartitions": str(parallelism(session))}
     result = ExportResult()
     for source, paths in ((ENTRIES, binlogs), (MESSAGES, stores)):
         if paths:
@@ -193,24 +197,32 @@ def _opened(storage: Storage) -> ExportTable | None:
 
 
 def _session(spark: SparkSession) -> SparkSession:
-    session = spark.newSession()
+    try:
+        session = spark.newSession()
+    except (AttributeError, NotImplementedError) as error:
+        raise PipelineUsageError(
+            f"an export through Spark Connect needs Spark 4.3, and this is {spark.version}"
+        ) from error
     # Many shuffles of small batches.
-    tasks = 2 * session.sparkContext.defaultParallelism
+    tasks = 2 * parallelism(session)
     for name, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(tasks)}.items():
         session.conf.set(name, value)
     return session
 
 
 def _sorted_inputs(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the paths of binlogs and those of stores; a glob may be in both."""
+    """Return the paths of binlogs and those of stores; a glob may be in both.
+
+    On other file systems only binlogs can be followed.
+    """
     if not inputs:
         raise PipelineUsageError("no input; give a binlog folder, a history store or a glob")
-    if not are_local(inputs):
-        raise PipelineUsageError(
-            f"input {inputs[0]} is on another file system; an export reads local folders only"
-        )
     binlogs, stores = [], []
     for pattern in sorted({true_path(local(each) or each) for each in inputs}):
+        if local(pattern) is None:
+            BinlogPlan.of({"path": pattern}).find()  # an error before a table is made
+            binlogs.append(pattern)
+            continue
         have = {(Path(path) / layout.COMMIT_LOG).is_dir() for path in expand(pattern)}
         if True in have:
             stores.append(pattern)
@@ -254,7 +266,7 @@ class _Run:
                 if end == start:
                     return result
                 result += self._batch(start, end)
-        except (PySparkException, Py4JError) as error:
+        except spark_errors() as error:
             if self.table.is_outdated():  # the other export deletes files that this one reads
                 raise overtaken(self.table.storage) from error
             raise own_error(str(error)) or error from error
@@ -278,7 +290,10 @@ class _Run:
             small.unpersist()
         self.table.commit(State(end, open_jobs), written)
         counts = (sum(file.rows for file in written), len(written))
-        return ExportResult(*counts, size=sum(file.size for file in written), batches=1)
+        size = sum(file.size for file in written)
+        # Only rows about damage have no date.
+        faults = sum(file.rows for file in written if file.date is None)
+        return ExportResult(*counts, size=size, batches=1, faults=faults)
 
     def _rows(self, follower: Follower[Any], start: Position, end: Position) -> DataFrame:
         tasks = tuple(map(tuple, follower.between(start, end)))

@@ -135,11 +135,14 @@ class NewFile:
     size: int
     rows: int
 
-    def action(self, now_ms: int, is_new_data: bool) -> AddAction:
+    @property
+    def date(self) -> str | None:
         date = self.path.partition("/")[0].removeprefix(f"{DATE}=")
-        values = {DATE: None if date.startswith("__") else date}
+        return None if date.startswith("__") else date
+
+    def action(self, now_ms: int, is_new_data: bool) -> AddAction:
         stats = json.dumps({"numRecords": self.rows})
-        return AddAction(self.path, self.size, values, now_ms, is_new_data, stats)
+        return AddAction(self.path, self.size, {DATE: self.date}, now_ms, is_new_data, stats)
 
 
 @dataclass(frozen=True, slots=True)

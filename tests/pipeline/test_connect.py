@@ -1,0 +1,246 @@
+"""Spark Connect: a server on loopback, and clients that cannot import py4j."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from core.rig import Rig, put_line
+from history.stores import opened, some_messages
+from pipeline.plain import rows
+from processes import eventually
+from servers import free_port, ours
+
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
+from beanstalkd_py.pipeline.stores.plan import StorePlan
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+WITHOUT_JVM = """
+import json, sys
+sys.modules["py4j"] = sys.modules["pyspark.core"] = None  # as with pyspark-client
+"""
+SESSION = """
+from pyspark.sql import SparkSession, functions as f
+from beanstalkd_py import pipeline
+url, folder, *more = sys.argv[1:]
+spark = SparkSession.builder.remote(url).getOrCreate()
+"""
+MAIN = """
+from beanstalkd_py.__main__ import main
+sys.argv[0] = "beanstalkd-py"
+main()
+"""
+
+
+class Connect:
+    """A server, and scripts that are its clients."""
+
+    def __init__(self, port: int, folder: Path) -> None:
+        self.url = f"sc://127.0.0.1:{port}"
+        self.folder = folder
+        """`binlog/ann`, with a damaged file, and `store`; also viewfs://test/remote."""
+
+    def _run(self, code: str, *args: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", WITHOUT_JVM + code, *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            cwd="/",
+        )
+
+    def run(self, script: str, *args: object) -> list[Any]:
+        """Return the JSON lines that a script prints."""
+        done = self._run(SESSION + script, self.url, self.folder, *args)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def command(self, *words: object) -> subprocess.CompletedProcess[str]:
+        return self._run(MAIN, "pipeline", *words, "--master", self.url)
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
+    import pyspark
+
+    folder = tmp_path_factory.mktemp("connect")
+    fill(folder)
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.hadoop.fs.viewfs.mounttable.test.link./remote": f"file://{folder}",
+    }
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--class", SERVER]
+    command += ["--master", "local[2]", "--driver-memory", "1g"]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    log = folder / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "spark-internal"],
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_CONNECT_MODE": "0"},
+            start_new_session=True,
+        )
+    try:
+        assert eventually(lambda: accepts(port) or process.poll() is not None, 180)
+        assert process.poll() is None, log.read_text()[-3000:]
+        yield Connect(port, folder)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def accepts(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def fill(folder: Path) -> None:
+    ann = folder / "binlog" / "ann"
+    ann.mkdir(parents=True)
+    with Rig(ann, file_size=4096) as rig:
+        client = rig.client()
+        for number in range(60):
+            client.send(b"use tube-%d\r\n" % (number % 3) + put_line(b"x" * 200))
+        client.ask(b"delete 7\r\n")
+    data = bytearray((ann / "binlog.2").read_bytes())
+    data[400] ^= 1
+    (ann / "binlog.2").write_bytes(data)
+    with opened(folder / "store") as store:
+        store.append(some_messages(seed=1, count=40))
+        store.dispatch()
+        store.flush()
+
+
+def places(plan: BinlogPlan) -> list[list[Any]]:
+    names = ("file_number", "offset", "id", "tube")
+    return sorted([row[name] for name in names] for row in rows(plan) if row["id"] is not None)
+
+
+@pytest.mark.parametrize("start", ["", "file://", "viewfs://test/remote"])
+def test_reading(connect, start):
+    folder = "" if "viewfs" in start else connect.folder
+    script = """
+names = ["file_number", "offset", "id", "tube"]
+start = more[0]
+for frame in (
+    pipeline.read_binlog(spark, f"{start}/binlog/*", columns=names),
+    pipeline.read_binlog(spark, [f"{start}/binlog/ann"], includeBody=True).select(*names),
+):
+    print(json.dumps([list(row) for row in frame.where("id is not null").collect()]))
+frame = pipeline.read_store(spark, f"{start}/store", includeHeaders=True)
+print(json.dumps(frame.agg(f.count("*"), f.sum("bodySize")).first()[:]))
+print(json.dumps(pipeline.read_store(spark, f"{start}/store", view="queues").count()))
+"""
+    found = connect.run(script, f"{start}{folder}")
+    expected = places(BinlogPlan.of({"path": f"{connect.folder}/binlog/*"}))
+    assert [sorted(each) for each in found[:2]] == [expected] * 2
+    messages = rows(StorePlan.of({"path": f"{connect.folder}/store"}))
+    queues = rows(StorePlan.of({"path": f"{connect.folder}/store", "view": "queues"}))
+    assert found[2:] == [
+        [len(messages), sum(row["bodySize"] for row in messages)],
+        len(queues),
+    ]
+
+
+def test_sources_streams_and_tables(connect, tmp_path):
+    script = """
+pipeline.register(spark)
+path = f"{folder}/binlog/*"
+print(spark.read.format("beanstalkd_binlog").load(path).count())
+spark.sql(f"create table entries using beanstalkd_binlog options (path '{path}')")
+print(spark.table("entries").count())
+stream = spark.readStream.format("beanstalkd_binlog").load(path).writeStream.format("parquet")
+stream = stream.option("checkpointLocation", f"{more[0]}/checkpoint").trigger(availableNow=True)
+query = stream.start(f"{more[0]}/out")
+query.awaitTermination(120)
+print(spark.read.parquet(f"{more[0]}/out").count())
+"""
+    count = len(rows(BinlogPlan.of({"path": f"{connect.folder}/binlog/*"})))
+    assert connect.run(script, tmp_path) == [count, count, count]
+
+
+def test_errors_are_one_line(connect, tmp_path):
+    done = connect.command("run", "timelines", "-i", f"{tmp_path}/none", "--json")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith(f"path {tmp_path}/none does not exist")
+    done = connect.command("run", "timelines", "-i", "binlog", "--json")
+    assert (done.returncode, "path binlog is relative" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("start", ["", "viewfs://test/remote"])
+def test_jobs(connect, tmp_path, start):
+    binlog = f"{start or connect.folder}/binlog/*"
+    out = tmp_path / "out"
+    words = ("run", "timelines", "-i", binlog, "-o", out)
+    assert "skipped 1 damaged place" in connect.command(*words).stderr
+    table = pq.read_table(out)
+    assert sorted(table["id"].to_pylist()) == sorted(
+        {row["id"] for row in rows(BinlogPlan.of({"path": f"{connect.folder}/binlog/*"}))} - {None}
+    )
+    assert f"output {out} exists; give another folder" in connect.command(*words).stderr
+    assert "--overwrite does not work" in connect.command(*words, "--overwrite").stderr
+    assert pq.read_table(out) == table
+    for job in ("tube-metrics", "dead-letters", "binlog-health", "verify"):
+        done = connect.command("run", job, "-i", binlog, "--json")
+        assert "Traceback" not in done.stderr and " in " in done.stderr.splitlines()[0], done.stderr
+    done = connect.command("sql", "-i", binlog, "--json", "select count(id) as n from entries")
+    assert json.loads(done.stdout) == {"n": 60}
+
+
+def test_a_report(connect, tmp_path):
+    page = tmp_path / "page.html"
+    done = connect.command("report", "-i", f"{connect.folder}/binlog/*", "-o", page)
+    assert done.returncode == 1 and "skipped 1 damaged place;" in done.stderr, done.stderr
+    assert page.stat().st_size > 10_000
+
+
+def test_an_export(connect, tmp_path):
+    binlog = shutil.copytree(connect.folder / "binlog" / "ann", tmp_path / "ann")
+    script = """
+from beanstalkd_py.pipeline.jobs.export.job import export, read_export
+for _ in range(2):
+    print(export(spark, more[0], more[1]).rows)
+print(read_export(spark, more[1]).where("kind = 'full'").count())
+"""
+    whole = rows(BinlogPlan.of({"path": str(binlog)}))
+    assert connect.run(script, binlog, tmp_path / "out") == [
+        len(whole),
+        0,
+        sum(row["kind"] == "full" for row in whole),
+    ]
+
+
+def test_rows_into_a_server(connect, tmp_path):
+    script = """
+pipeline.register(spark)
+numbers = spark.range(30).select(f.col("id").cast("string").alias("body"))
+numbers.write.format("beanstalkd").mode("append").options(addr=more[0], tube="t").save()
+"""
+    with ours() as server, server.connect() as client:
+        connect.run(script, f"127.0.0.1:{server.port}")
+        assert client.stats(b"stats-tube t")["current-jobs-ready"] == "30"
