@@ -58,6 +58,17 @@ class RefusedError(BeanstalkdError):
         self.word = word
 
 
+class MissingFeatureError(BeanstalkdError):
+    """The server lacks an extension of the protocol; `feature` is its name in `features`."""
+
+    def __init__(self, feature: str) -> None:
+        super().__init__(
+            f'the server lacks the extension "{feature}": it is C beanstalkd, or older than this'
+            " client"
+        )
+        self.feature = feature
+
+
 class IncompleteError(BeanstalkdError):
     """A command succeeded in part; the message names the rest."""
 

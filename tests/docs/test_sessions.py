@@ -96,6 +96,22 @@ def test_example_of_the_server_works(tmp_path: Path) -> None:
         assert server.wait() == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "index", "printed"),
+    [
+        ("README.md", 1, "[6]\n"),
+        ("docs/client.md", 0, "1 60 6\n"),
+    ],
+)
+def test_examples_of_clients_work(name: str, index: int, printed: str) -> None:
+    blocks = [block for block in document(name).blocks if block.language == "python"]
+    with ours() as server:
+        code = blocks[index].text.replace(PORT, str(server.port))
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == (printed, "")
+
+
 def test_imports_in_examples_work() -> None:
     imports = {
         (one.name, found)

@@ -1,0 +1,143 @@
+"""Commands of the protocol: their bytes, and the decoder of their replies.
+
+`Client` uses those of extensions and leaves the others to greenstalk; `AsyncClient` uses all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, cast
+
+import greenstalk
+
+from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
+from beanstalkd_py.client import replies
+from beanstalkd_py.client.records import JobPage, ListedState
+from beanstalkd_py.client.replies import DecodeBody, Decoder, Result, TBody
+
+PAGE_ROWS = 1000
+"""The server returns no more jobs in one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[Result]):
+    """The bytes of one command, how to decode its reply, and the extension that it needs."""
+
+    data: bytes
+    decoder: Callable[[], Decoder[Result]]
+    feature: str | None = None
+
+
+def features() -> Command[frozenset[str]]:
+    return Command(b"features\r\n", replies.read_features)
+
+
+def truncate(tube: str) -> Command[int]:
+    decoder = partial(replies.read_number, b"TRUNCATED")
+    return Command(b"truncate %b\r\n" % _tube(tube), decoder, "truncate")
+
+
+def list_jobs(tube: str, state: ListedState, after: int) -> Command[JobPage]:
+    line = b"list-jobs %b %b %d %d\r\n" % (_tube(tube), state.encode("ascii"), after, PAGE_ROWS)
+    return Command(line, replies.read_page, "list-jobs")
+
+
+def put(body: bytes, priority: int, delay: int, ttr: int) -> Command[int]:
+    line = b"put %d %d %d %d\r\n" % (priority, delay, ttr, len(body))
+    return Command(line + body + b"\r\n", partial(replies.read_number, b"INSERTED"))
+
+
+def use(tube: str) -> Command[None]:
+    return Command(b"use %b\r\n" % _tube(tube), partial(replies.read_nothing, b"USING"))
+
+
+def using() -> Command[str]:
+    return Command(b"list-tube-used\r\n", partial(replies.read_name, b"USING"))
+
+
+def watch(tube: str) -> Command[int]:
+    return Command(b"watch %b\r\n" % _tube(tube), partial(replies.read_number, b"WATCHING"))
+
+
+def ignore(tube: str) -> Command[int]:
+    return Command(b"ignore %b\r\n" % _tube(tube), partial(replies.read_number, b"WATCHING"))
+
+
+def watching() -> Command[list[str]]:
+    return Command(b"list-tubes-watched\r\n", replies.read_list)
+
+
+def tubes() -> Command[list[str]]:
+    return Command(b"list-tubes\r\n", replies.read_list)
+
+
+def reserve(timeout: int | None, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:
+    line = b"reserve\r\n" if timeout is None else b"reserve-with-timeout %d\r\n" % timeout
+    return Command(line, partial(replies.read_job, b"RESERVED", decode))
+
+
+def reserve_job(job_id: int, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:
+    return Command(b"reserve-job %d\r\n" % job_id, partial(replies.read_job, b"RESERVED", decode))
+
+
+def peek(job_id: int, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:
+    return Command(b"peek %d\r\n" % job_id, partial(replies.read_job, b"FOUND", decode))
+
+
+def peek_state(state: str, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:
+    line = b"peek-%b\r\n" % state.encode("ascii")
+    return Command(line, partial(replies.read_job, b"FOUND", decode))
+
+
+def delete(job_id: int) -> Command[None]:
+    return Command(b"delete %d\r\n" % job_id, partial(replies.read_nothing, b"DELETED"))
+
+
+def release(job_id: int, priority: int, delay: int) -> Command[None]:
+    line = b"release %d %d %d\r\n" % (job_id, priority, delay)
+    return Command(line, partial(replies.read_nothing, b"RELEASED"))
+
+
+def bury(job_id: int, priority: int) -> Command[None]:
+    line = b"bury %d %d\r\n" % (job_id, priority)
+    return Command(line, partial(replies.read_nothing, b"BURIED"))
+
+
+def touch(job_id: int) -> Command[None]:
+    return Command(b"touch %d\r\n" % job_id, partial(replies.read_nothing, b"TOUCHED"))
+
+
+def kick(bound: int) -> Command[int]:
+    return Command(b"kick %d\r\n" % bound, partial(replies.read_number, b"KICKED"))
+
+
+def kick_job(job_id: int) -> Command[None]:
+    return Command(b"kick-job %d\r\n" % job_id, partial(replies.read_nothing, b"KICKED"))
+
+
+def pause_tube(tube: str, delay: int) -> Command[None]:
+    line = b"pause-tube %b %d\r\n" % (_tube(tube), delay)
+    return Command(line, partial(replies.read_nothing, b"PAUSED"))
+
+
+def stats() -> Command[greenstalk.Stats]:
+    return cast(Command[greenstalk.Stats], Command(b"stats\r\n", replies.read_statistics))
+
+
+def stats_job(job_id: int) -> Command[greenstalk.StatsJob]:
+    command = Command(b"stats-job %d\r\n" % job_id, replies.read_statistics)
+    return cast(Command[greenstalk.StatsJob], command)
+
+
+def stats_tube(tube: str) -> Command[greenstalk.StatsTube]:
+    command = Command(b"stats-tube %b\r\n" % _tube(tube), replies.read_statistics)
+    return cast(Command[greenstalk.StatsTube], command)
+
+
+def _tube(name: str) -> bytes:
+    """Encode a name; one with a line end would be read as another command."""
+    if not is_tube_name(name):
+        raise ValueError(f"invalid tube name {name!r}: use {TUBE_NAMES}")
+    return name.encode("ascii")

@@ -1,0 +1,136 @@
+"""Decoders of replies: generators that request input and return a value, without I/O.
+
+A decoder yields LINE to get the next line, or a number to get so many bytes. Both clients drive
+the same decoders. A negative reply raises greenstalk's exception; an end of the input raises
+ConnectionError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TypeVar, cast
+
+import greenstalk
+
+from beanstalkd_py.client.records import JobPage, ListedJob
+
+LINE = -1
+"""The request for a line."""
+
+Result = TypeVar("Result")
+TBody = TypeVar("TBody", str, bytes)
+Decoder = Generator[int, bytes, Result]
+Words = list[bytes]
+DecodeBody = Callable[[bytes], TBody]
+
+
+def _read_words() -> Decoder[Words]:
+    line = yield LINE
+    if not line.endswith(b"\r\n"):
+        raise ConnectionError("the server closed the connection")
+    return line.split() or [b""]
+
+
+def _read_chunk(size: int) -> Decoder[bytes]:
+    data = yield size + 2
+    if len(data) != size + 2:
+        raise ConnectionError("the server closed the connection")
+    return data[:size]
+
+
+def read_values(word: bytes) -> Decoder[Words]:
+    """Return the words after `word`; another reply raises greenstalk's exception."""
+    found, *values = yield from _read_words()
+    if found == word:
+        return values
+    if found in greenstalk.ERROR_RESPONSES:
+        raise greenstalk.ERROR_RESPONSES[found](values)
+    raise greenstalk.UnknownResponseError(found, values)
+
+
+def read_nothing(word: bytes) -> Decoder[None]:
+    """Check that the reply is `word`, with or without values."""
+    yield from read_values(word)
+
+
+def read_number(word: bytes) -> Decoder[int]:
+    """Return the only value, a number."""
+    (value,) = yield from read_values(word)
+    return int(value)
+
+
+def read_name(word: bytes) -> Decoder[str]:
+    """Return the only value, a name."""
+    (value,) = yield from read_values(word)
+    return value.decode("ascii")
+
+
+def read_job(word: bytes, decode: DecodeBody[TBody]) -> Decoder[greenstalk.Job[TBody]]:
+    """Return a job with its body."""
+    job_id, size = yield from read_values(word)
+    body = yield from _read_chunk(int(size))
+    return greenstalk.Job(int(job_id), decode(body))
+
+
+def _read_yaml() -> Decoder[list[str]]:
+    """Return the lines of a YAML reply after its first one."""
+    size = yield from read_number(b"OK")
+    text = yield from _read_chunk(size)
+    return text.decode().splitlines()[1:]
+
+
+def read_list() -> Decoder[list[str]]:
+    """Return the names of a YAML list."""
+    lines = yield from _read_yaml()
+    return [line.removeprefix("- ") for line in lines]
+
+
+def read_statistics() -> Decoder[dict[str, int | str]]:
+    """Return keys and values of a YAML dictionary, typed as greenstalk types them."""
+    lines = yield from _read_yaml()
+    pairs = (line.split(": ", 1) for line in lines)
+    return {key: _number_or_text(value) for key, value in pairs}
+
+
+def _number_or_text(value: str) -> int | str:
+    try:
+        return int(value)
+    except ValueError:
+        quoted = len(value) > 1 and value[0] == value[-1] == '"'
+        return value[1:-1] if quoted else value
+
+
+def read_features() -> Decoder[frozenset[str]]:
+    """Return the extensions of a server; C beanstalkd does not know the command and has none."""
+    try:
+        names = yield from read_list()
+    except greenstalk.UnknownCommandError:
+        return frozenset()
+    return frozenset(names)
+
+
+def read_page() -> Decoder[JobPage]:
+    """Return one page of `list-jobs`."""
+    _, *rows, last = yield from _read_yaml()
+    return JobPage([_listed_job(row) for row in rows], int(last.removeprefix("next: ")))
+
+
+def _listed_job(row: str) -> ListedJob:
+    pairs = (pair.split(": ") for pair in row.removeprefix("- {").removesuffix("}").split(", "))
+    found = {key.replace("-", "_"): value for key, value in pairs}
+    state = found.pop("state")
+    numbers = {key: int(value) for key, value in found.items() if key in _NUMBERS}
+    return ListedJob(state=state, **numbers)
+
+
+# A later server may add fields.
+_NUMBERS = frozenset(ListedJob.__slots__) - {"state"}
+
+
+def body_decoder(encoding: str | None) -> DecodeBody[TBody]:
+    """Return the function that makes a client's type of body of bytes."""
+
+    def decode(body: bytes) -> TBody:
+        return cast(TBody, body if encoding is None else body.decode(encoding))
+
+    return decode

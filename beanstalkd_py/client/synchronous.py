@@ -1,0 +1,76 @@
+"""The synchronous client: greenstalk's, and the extensions of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+import greenstalk
+
+from beanstalkd_py import errors
+from beanstalkd_py.client import commands
+from beanstalkd_py.client.commands import Command
+from beanstalkd_py.client.records import ListedJob, ListedState
+from beanstalkd_py.client.replies import LINE, Decoder, Result, TBody
+
+
+class Client(greenstalk.Client[TBody]):
+    """A greenstalk client with the extensions of beanstalkd_py.
+
+    Takes greenstalk's arguments: an address (host and port, the path of a Unix socket, or a
+    connected socket), the encoding of bodies or None for bytes, the tube to use and the tubes to
+    watch. Negative replies raise greenstalk's exceptions, a lost connection ConnectionError. An
+    extension that the server lacks raises MissingFeatureError and sends nothing.
+    """
+
+    _known_features: frozenset[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def features(self) -> frozenset[str]:
+        """Return the names of the server's extensions; C beanstalkd has none.
+
+        The server is asked once in a connection.
+        """
+        if self._known_features is None:
+            self._known_features = self._execute(commands.features())
+        return self._known_features
+
+    def truncate(self, tube: str) -> int:
+        """Delete the ready, delayed and buried jobs of a tube, and return their number."""
+        return self._execute(commands.truncate(tube))
+
+    def list_jobs(self, tube: str, state: ListedState = "any") -> Iterator[ListedJob]:
+        """Yield the jobs of a tube in the order of their ids, page by page as they are needed."""
+        after = 0
+        while True:
+            page = self._execute(commands.list_jobs(tube, state, after))
+            yield from page.jobs
+            after = page.next_after
+            if after == 0:
+                return
+
+    def _execute(self, command: Command[Result]) -> Result:
+        if command.feature is not None and command.feature not in self.features():
+            raise errors.MissingFeatureError(command.feature)
+        try:
+            self._sock.sendall(command.data)
+            return self._decode(command.decoder())
+        except greenstalk.BeanstalkdError:
+            raise
+        except BaseException:
+            # The rest of the reply would be read as that of the next command.
+            self.close()
+            raise
+
+    def _decode(self, decoder: Decoder[Result]) -> Result:
+        try:
+            request = next(decoder)
+            while True:
+                whole_line = request == LINE
+                data = self._reader.readline() if whole_line else self._reader.read(request)
+                request = decoder.send(data)
+        except StopIteration as end:
+            result: Result = end.value
+            return result

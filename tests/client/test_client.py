@@ -1,0 +1,141 @@
+"""The synchronous client: greenstalk's commands, extensions, and errors."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import greenstalk
+import pytest
+from servers import Server
+
+from beanstalkd_py import errors
+from beanstalkd_py.client import Client, ListedJob
+
+
+def connect(server: Server, tube: str) -> Client[str]:
+    return Client(("127.0.0.1", server.port), use=tube, watch=tube)
+
+
+def test_commands_of_greenstalk(any_server: Server, name: str) -> None:
+    with connect(any_server, name) as client:
+        assert isinstance(client, greenstalk.Client)
+        put = client.put("hello", priority=5, ttr=100)
+        job = client.reserve(timeout=0)
+        assert (job.id, job.body) == (put, "hello")
+        client.release(job, priority=6)
+        assert client.stats_job(put)["pri"] == 6
+        client.delete(client.reserve(timeout=0))
+        with pytest.raises(greenstalk.TimedOutError):
+            client.reserve(timeout=0)
+
+
+def test_features(server: Server, beanstalkd: Server, name: str) -> None:
+    with connect(server, name) as client:
+        assert {"list-jobs", "truncate"} <= client.features()
+    with connect(beanstalkd, name) as client:
+        assert client.features() == frozenset()
+
+
+def test_features_are_asked_once(beanstalkd: Server, name: str) -> None:
+    with connect(beanstalkd, name) as client:
+        client.features()
+        # A command would fail on a socket that cannot send.
+        client._sock.shutdown(socket.SHUT_WR)
+        assert client.features() == frozenset()
+
+
+@pytest.mark.parametrize("feature", ["list-jobs", "truncate"])
+def test_a_missing_extension_is_named_and_changes_nothing(
+    beanstalkd: Server, name: str, feature: str
+) -> None:
+    with connect(beanstalkd, name) as client:
+        client.put("stays")
+        with pytest.raises(errors.MissingFeatureError, match=f'"{feature}"') as caught:
+            if feature == "truncate":
+                client.truncate(name)
+            else:
+                list(client.list_jobs(name))
+        assert caught.value.feature == feature
+        assert client.reserve(timeout=0).body == "stays"
+
+
+def test_truncate(server: Server, name: str) -> None:
+    with connect(server, name) as client:
+        held = client.put("held", priority=1)
+        for delay in (0, 0, 100):
+            client.put("goes", delay=delay)
+        assert client.reserve(timeout=0).id == held
+        assert client.truncate(name) == 3
+        assert [job.id for job in client.list_jobs(name)] == [held]
+        assert client.truncate(f"{name}.nosuch") == 0
+
+
+def test_a_listed_job_has_the_fields_of_its_statistics(server: Server, name: str) -> None:
+    with connect(server, name) as client:
+        job = client.put("four", priority=7, delay=100, ttr=50)
+        client.kick_job(job)
+        client.reserve(timeout=0)
+        (listed,) = client.list_jobs(name)
+        stats = client.stats_job(job)
+        assert listed.bytes == 4
+        for field in ListedJob.__slots__:
+            if field not in ("bytes", "age", "time_left"):
+                assert getattr(listed, field) == dict(stats)[field.replace("_", "-")], field
+        assert abs(listed.age - stats["age"]) <= 1
+        assert 48 <= listed.time_left <= 50
+
+
+def test_jobs_are_listed_by_state_and_over_pages(server: Server, name: str) -> None:
+    with connect(server, name) as client:
+        ids = [client.put("x", delay=number % 2) for number in range(2100)]
+        assert [job.id for job in client.list_jobs(name)] == ids
+        assert {job.state for job in client.list_jobs(name, "ready")} == {"ready"}
+        assert list(client.list_jobs(name, "buried")) == []
+
+
+def test_a_page_is_read_when_it_is_needed(server: Server, name: str) -> None:
+    with connect(server, name) as client:
+        for _ in range(1001):
+            client.put("x")
+        jobs = client.list_jobs(name)
+        next(jobs)
+        client.truncate(name)
+        assert len(list(jobs)) == 999
+
+
+@pytest.mark.parametrize("wrong", ["", "-x", "a b", "x" * 201, "a\r\nput 0 0 1 1"])
+def test_a_name_that_is_no_tube_is_not_sent(server: Server, name: str, wrong: str) -> None:
+    with connect(server, name) as client:
+        with pytest.raises(ValueError, match="tube name"):
+            client.truncate(wrong)
+        assert client.using() == name
+
+
+def test_bodies_are_bytes_without_an_encoding(server: Server, name: str) -> None:
+    everything = bytes(range(256)) * 10
+    address = ("127.0.0.1", server.port)
+    with Client(address, encoding=None, use=name, watch=name) as client:
+        client.put(everything)
+        assert client.reserve(timeout=0).body == everything
+        (listed,) = client.list_jobs(name)
+        assert listed.bytes == len(everything)
+
+
+def test_a_lost_connection_is_a_connection_error(name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.recv(100)
+                accepted.sendall(b"OK 100\r\n---\n- trunc")
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with Client(("127.0.0.1", listener.getsockname()[1])) as client:
+            with pytest.raises(ConnectionError):
+                client.features()
+            with pytest.raises(OSError):
+                client.features()
+        thread.join()
