@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import Iterable, Iterator
+from typing import Self, cast, overload
 
 import greenstalk
+from greenstalk import DEFAULT_TUBE
 
 from beanstalkd_py import errors
 from beanstalkd_py.client import commands
@@ -23,7 +24,34 @@ class Client(greenstalk.Client[TBody]):
     extension that the server lacks raises MissingFeatureError and sends nothing.
     """
 
-    _known_features: frozenset[str] | None = None
+    @overload
+    def __init__(
+        self: Client[bytes],
+        address: greenstalk.ConnectionTarget,
+        encoding: None,
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Client[str],
+        address: greenstalk.ConnectionTarget,
+        encoding: str = "utf-8",
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        address: greenstalk.ConnectionTarget,
+        encoding: str | None = "utf-8",
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+    ) -> None:
+        self._known_features: frozenset[str] | None = None
+        # greenstalk's overloads accept no union, and infer no type for a subclass.
+        super().__init__(address, cast(str, encoding), use, watch)  # type: ignore[misc]
 
     def __enter__(self) -> Self:
         return self

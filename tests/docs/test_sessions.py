@@ -101,6 +101,7 @@ def test_example_of_the_server_works(tmp_path: Path) -> None:
     [
         ("README.md", 1, "[6]\n"),
         ("docs/client.md", 0, "1 60 6\n"),
+        ("docs/client.md", 1, "[1, 2, 3]\n"),
     ],
 )
 def test_examples_of_clients_work(name: str, index: int, printed: str) -> None:

@@ -1,0 +1,309 @@
+"""The asyncio client: the names and types of the synchronous one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Generic, Self, overload
+
+import greenstalk
+from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE
+
+from beanstalkd_py import errors
+from beanstalkd_py.client import commands
+from beanstalkd_py.client.commands import Command
+from beanstalkd_py.client.records import ListedJob, ListedState
+from beanstalkd_py.client.replies import LINE, DecodeBody, Decoder, Result, TBody, body_decoder
+
+
+class AsyncClient(Generic[TBody]):
+    """The client for asyncio, with the methods of `Client` as coroutines.
+
+    `address` is a host and port or the path of a Unix socket, `tls` a context for a TLS listener;
+    the other arguments are those of `Client`. `async with` connects and closes.
+
+    Several tasks may share a client: their commands are sent at once, and the server executes
+    them in this order, so that a reserve that waits delays the commands after it. A call that is
+    cancelled while it waits for its reply closes the connection, and the server makes the reserved
+    jobs ready; pass a timeout to `reserve` instead of cancelling it.
+    """
+
+    @overload
+    def __init__(
+        self: AsyncClient[bytes],
+        address: greenstalk.Address,
+        encoding: None,
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AsyncClient[str],
+        address: greenstalk.Address,
+        encoding: str = "utf-8",
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        address: greenstalk.Address,
+        encoding: str | None = "utf-8",
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.encoding = encoding
+        self._address = address
+        self._tls = tls
+        self._initial_use = use
+        self._initial_watch = [watch] if isinstance(watch, str) else list(watch)
+        self._decode_body: DecodeBody[TBody] = body_decoder(encoding)
+        self._known_features: frozenset[str] | None = None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._reply_turn = asyncio.Lock()
+
+    async def connect(self) -> None:
+        """Connect, and use and watch the given tubes. Raises OSError."""
+        if self._streams is not None:
+            raise RuntimeError("the client is connected")
+        if isinstance(self._address, str):
+            self._streams = await asyncio.open_unix_connection(self._address, ssl=self._tls)
+        else:
+            host, port = self._address
+            self._streams = await asyncio.open_connection(host, port, ssl=self._tls)
+        try:
+            await self._choose_tubes()
+        except BaseException:
+            self._abort()
+            raise
+
+    async def close(self) -> None:
+        """Close the connection, which makes its reserved jobs ready. A second call does nothing."""
+        if self._streams is not None:
+            _, writer = self._streams
+            self._abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def features(self) -> frozenset[str]:
+        """Return the names of the server's extensions; C beanstalkd has none.
+
+        The server is asked once in a connection.
+        """
+        if self._known_features is None:
+            self._known_features = await self._execute(commands.features())
+        return self._known_features
+
+    async def truncate(self, tube: str) -> int:
+        """Delete the ready, delayed and buried jobs of a tube, and return their number."""
+        return await self._execute(commands.truncate(tube))
+
+    async def list_jobs(self, tube: str, state: ListedState = "any") -> AsyncIterator[ListedJob]:
+        """Yield the jobs of a tube in the order of their ids, page by page as they are needed."""
+        after = 0
+        while True:
+            page = await self._execute(commands.list_jobs(tube, state, after))
+            for job in page.jobs:
+                yield job
+            after = page.next_after
+            if after == 0:
+                return
+
+    async def put(
+        self,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: int = DEFAULT_DELAY,
+        ttr: int = DEFAULT_TTR,
+    ) -> int:
+        """Put a job into the used tube and return its id; times in seconds."""
+        return await self._execute(commands.put(self._encode(body), priority, delay, ttr))
+
+    async def use(self, tube: str) -> None:
+        """Use a tube for puts, peeks and kicks."""
+        await self._execute(commands.use(tube))
+
+    async def using(self) -> str:
+        """Return the used tube."""
+        return await self._execute(commands.using())
+
+    async def watch(self, tube: str) -> int:
+        """Watch a tube and return the number of watched tubes."""
+        return await self._execute(commands.watch(tube))
+
+    async def ignore(self, tube: str) -> int:
+        """Stop to watch a tube and return the number of watched tubes."""
+        return await self._execute(commands.ignore(tube))
+
+    async def watching(self) -> list[str]:
+        """Return the watched tubes."""
+        return await self._execute(commands.watching())
+
+    async def tubes(self) -> list[str]:
+        """Return all tubes of the server."""
+        return await self._execute(commands.tubes())
+
+    async def reserve(self, timeout: int | None = None) -> greenstalk.Job[TBody]:
+        """Reserve a job of the watched tubes, waiting at most `timeout` seconds.
+
+        Raises greenstalk.TimedOutError and greenstalk.DeadlineSoonError.
+        """
+        return await self._execute(commands.reserve(timeout, self._decode_body))
+
+    async def reserve_job(self, id: int) -> greenstalk.Job[TBody]:
+        """Reserve a job by its id."""
+        return await self._execute(commands.reserve_job(id, self._decode_body))
+
+    async def delete(self, job: greenstalk.JobOrID[TBody]) -> None:
+        """Delete a job."""
+        await self._execute(commands.delete(_id_of(job)))
+
+    async def release(
+        self,
+        job: greenstalk.Job[TBody],
+        priority: int = DEFAULT_PRIORITY,
+        delay: int = DEFAULT_DELAY,
+    ) -> None:
+        """Make a reserved job ready, or delay it for some seconds."""
+        await self._execute(commands.release(job.id, priority, delay))
+
+    async def bury(self, job: greenstalk.Job[TBody], priority: int = DEFAULT_PRIORITY) -> None:
+        """Bury a reserved job."""
+        await self._execute(commands.bury(job.id, priority))
+
+    async def touch(self, job: greenstalk.Job[TBody]) -> None:
+        """Restart the TTR of a reserved job."""
+        await self._execute(commands.touch(job.id))
+
+    async def peek(self, id: int) -> greenstalk.Job[TBody]:
+        """Return a job by its id."""
+        return await self._execute(commands.peek(id, self._decode_body))
+
+    async def peek_ready(self) -> greenstalk.Job[TBody]:
+        """Return the next ready job of the used tube."""
+        return await self._execute(commands.peek_state("ready", self._decode_body))
+
+    async def peek_delayed(self) -> greenstalk.Job[TBody]:
+        """Return the next delayed job of the used tube."""
+        return await self._execute(commands.peek_state("delayed", self._decode_body))
+
+    async def peek_buried(self) -> greenstalk.Job[TBody]:
+        """Return the first buried job of the used tube."""
+        return await self._execute(commands.peek_state("buried", self._decode_body))
+
+    async def kick(self, bound: int) -> int:
+        """Kick at most `bound` jobs of the used tube and return their number."""
+        return await self._execute(commands.kick(bound))
+
+    async def kick_job(self, job: greenstalk.JobOrID[TBody]) -> None:
+        """Make a delayed or buried job ready."""
+        await self._execute(commands.kick_job(_id_of(job)))
+
+    async def stats(self) -> greenstalk.Stats:
+        """Return the statistics of the server."""
+        return await self._execute(commands.stats())
+
+    async def stats_job(self, job: greenstalk.JobOrID[TBody]) -> greenstalk.StatsJob:
+        """Return the statistics of a job."""
+        return await self._execute(commands.stats_job(_id_of(job)))
+
+    async def stats_tube(self, tube: str) -> greenstalk.StatsTube:
+        """Return the statistics of a tube."""
+        return await self._execute(commands.stats_tube(tube))
+
+    async def pause_tube(self, tube: str, delay: int) -> None:
+        """Prevent reserves from a tube for some seconds."""
+        await self._execute(commands.pause_tube(tube, delay))
+
+    async def _choose_tubes(self) -> None:
+        if self._initial_use != DEFAULT_TUBE:
+            await self.use(self._initial_use)
+        for tube in self._initial_watch:
+            if tube != DEFAULT_TUBE:
+                await self.watch(tube)
+        if DEFAULT_TUBE not in self._initial_watch:
+            await self.ignore(DEFAULT_TUBE)
+
+    def _encode(self, body: TBody) -> bytes:
+        if isinstance(body, bytes):
+            return body
+        if self.encoding is None:
+            raise TypeError("cannot encode a string: the client has no encoding")
+        return body.encode(self.encoding)
+
+    async def _execute(self, command: Command[Result]) -> Result:
+        if command.feature is not None and command.feature not in await self.features():
+            raise errors.MissingFeatureError(command.feature)
+        streams = self._streams
+        if streams is None:
+            raise ConnectionError("the client is not connected")
+        reader, writer = streams
+        try:
+            # Without a task switch in between, replies are read in the order of the commands:
+            # asyncio's lock is fair. A task has one command in flight, which bounds the buffer.
+            writer.write(command.data)
+            async with self._reply_turn:
+                if self._streams is not streams:
+                    raise ConnectionError("the connection was closed by another call")
+                return await _read(reader, command.decoder())
+        except greenstalk.BeanstalkdError:
+            raise
+        except BaseException:
+            # The reply would be read as that of the next command.
+            if self._streams is streams:
+                self._abort()
+            raise
+
+    def _abort(self) -> None:
+        if self._streams is not None:
+            _, writer = self._streams
+            writer.transport.abort()
+            self._streams = None
+            self._known_features = None
+
+
+async def _read(reader: asyncio.StreamReader, decoder: Decoder[Result]) -> Result:
+    try:
+        request = next(decoder)
+        while True:
+            if request == LINE:
+                data = await reader.readline()
+            else:
+                data = await _read_exactly(reader, request)
+            request = decoder.send(data)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:
+    try:
+        return await reader.readexactly(size)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+
+
+def _id_of(job: greenstalk.JobOrID[TBody]) -> int:
+    return job if isinstance(job, int) else job.id

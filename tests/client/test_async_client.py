@@ -1,0 +1,272 @@
+"""The asyncio client: every command, tasks that share it, cancelled calls, TLS, types."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import greenstalk
+import pytest
+import trustme
+from processes import eventually
+from server.tls.tls_servers import Files, serving
+from servers import Server, our_command, ours
+
+from beanstalkd_py import errors
+from beanstalkd_py.client import AsyncClient, Client
+
+Use = Callable[[AsyncClient[str]], Awaitable[None]]
+
+
+def run(server: Server, tube: str, use: Use) -> None:
+    """Run a coroutine with a client of the tube."""
+
+    async def main() -> None:
+        async with connect(server, tube) as client:
+            await use(client)
+
+    asyncio.run(main())
+
+
+def connect(server: Server, tube: str) -> AsyncClient[str]:
+    return AsyncClient(("127.0.0.1", server.port), use=tube, watch=tube)
+
+
+def test_the_life_of_a_job(any_server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        put = await client.put("hello", priority=5, ttr=100)
+        job = await client.reserve(timeout=0)
+        assert (job.id, job.body) == (put, "hello")
+        await client.touch(job)
+        await client.release(job, priority=6, delay=100)
+        assert (await client.stats_job(job))["state"] == "delayed"
+        assert (await client.peek_delayed()).id == put
+        assert await client.kick(10) == 1
+        await client.bury(await client.reserve(timeout=0), priority=7)
+        assert (await client.peek_buried()).id == put
+        await client.kick_job(job)
+        assert (await client.peek_ready()).body == "hello"
+        assert (await client.peek(put)).body == "hello"
+        stats = await client.stats_job(put)
+        assert (stats["pri"], stats["kicks"], stats["tube"]) == (7, 2, name)
+        await client.delete(await client.reserve_job(put))
+        with pytest.raises(greenstalk.NotFoundError):
+            await client.peek(put)
+
+    run(any_server, name, use)
+
+
+def test_tubes(any_server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        assert (await client.using(), await client.watching()) == (name, [name])
+        assert await client.watch(f"{name}.b") == 2
+        assert await client.ignore(name) == 1
+        with pytest.raises(greenstalk.NotIgnoredError):
+            await client.ignore(f"{name}.b")
+        assert {"default", name, f"{name}.b"} <= set(await client.tubes())
+        await client.use(f"{name}.b")
+        await client.put("held back")
+        await client.pause_tube(f"{name}.b", 100)
+        assert (await client.stats_tube(f"{name}.b"))["pause"] == 100
+        with pytest.raises(greenstalk.TimedOutError):
+            await client.reserve(timeout=0)
+
+    run(any_server, name, use)
+
+
+def test_both_clients_return_the_same_statistics(any_server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        job = await client.put("x")
+        with Client(("127.0.0.1", any_server.port)) as other:
+            assert await client.stats_job(job) == other.stats_job(job)
+            assert await client.stats_tube(name) == other.stats_tube(name)
+            stats = await client.stats()
+            assert list(stats) == list(other.stats())
+            assert isinstance(stats["version"], str)
+            assert stats["max-job-size"] == 65535
+
+    run(any_server, name, use)
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    def methods(of: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(method).parameters)
+            for name, method in inspect.getmembers(of, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    asynchronous = methods(AsyncClient)
+    del asynchronous["connect"]
+    assert asynchronous == methods(Client)
+    for name in asynchronous:
+        method = getattr(AsyncClient, name)
+        assert inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method), name
+
+
+def test_extensions(server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        assert {"list-jobs", "truncate"} <= await client.features()
+        ids = [await client.put("x") for _ in range(1001)]
+        assert [job.id for job in await collect(client.list_jobs(name, "ready"))] == ids
+        assert await client.truncate(name) == 1001
+        assert await collect(client.list_jobs(name)) == []
+
+    run(server, name, use)
+
+
+async def collect(jobs: AsyncIterator[object]) -> list[object]:
+    return [job async for job in jobs]
+
+
+def test_a_missing_extension_is_named(beanstalkd: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        assert await client.features() == frozenset()
+        with pytest.raises(errors.MissingFeatureError, match='"truncate"'):
+            await client.truncate(name)
+        with pytest.raises(errors.MissingFeatureError, match='"list-jobs"'):
+            await collect(client.list_jobs(name))
+        assert await client.using() == name
+
+    run(beanstalkd, name, use)
+
+
+def test_tasks_share_a_client(any_server: Server, name: str) -> None:
+    """Each gets the reply to its own command, whatever the sizes of bodies are."""
+
+    async def use(client: AsyncClient[str]) -> None:
+        async def one(number: int) -> None:
+            body = f"{number}." * (number * 50)
+            job = await client.put(body)
+            assert (await client.peek(job)).body == body
+            await client.delete(job)
+            with pytest.raises(greenstalk.NotFoundError):
+                await client.peek(job)
+
+        await asyncio.gather(*(one(number) for number in range(200)))
+
+    run(any_server, name, use)
+
+
+def test_commands_of_tasks_are_sent_at_once(any_server: Server, name: str) -> None:
+    """The reserve gets the job of a put of another connection; the delete waits behind it."""
+
+    async def use(client: AsyncClient[str]) -> None:
+        waiting = asyncio.create_task(client.reserve())
+        await asyncio.sleep(0)
+        behind = asyncio.create_task(client.using())
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        assert not behind.done()
+        async with connect(any_server, name) as other:
+            job = await other.put("x")
+        assert (await waiting).id == job
+        assert await behind == name
+
+    run(any_server, name, use)
+
+
+def test_a_cancelled_call_closes_the_connection(any_server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        job = await client.put("held")
+        assert (await client.reserve(timeout=0)).id == job
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.reserve(), 0.1)
+        with pytest.raises(ConnectionError):
+            await client.using()
+        async with connect(any_server, name) as other:
+            assert (await other.reserve(timeout=2)).id == job
+
+    run(any_server, name, use)
+
+
+def test_no_call_gets_the_reply_of_a_cancelled_one(any_server: Server, name: str) -> None:
+    """All replies have arrived when the first call is cancelled, and no task has read one."""
+
+    async def use(client: AsyncClient[str]) -> None:
+        first = asyncio.create_task(client.put("x"))
+        second = asyncio.create_task(client.put("y"))
+        third = asyncio.create_task(client.put("z"))
+        await asyncio.sleep(0)
+        # The loop reads nothing meanwhile.
+        with Client(("127.0.0.1", any_server.port), use=name) as other:
+            while other.stats_tube(name)["current-jobs-ready"] < 3:
+                pass
+        assert client._streams is not None
+        while not client._streams[0]._buffer:
+            await asyncio.sleep(0)
+        first.cancel()
+        found = await asyncio.gather(first, second, third, return_exceptions=True)
+        assert isinstance(found[0], asyncio.CancelledError)
+        assert [type(one) for one in found[1:]] == [ConnectionError, ConnectionError]
+
+    run(any_server, name, use)
+
+
+def test_a_server_that_ends_is_a_connection_error(name: str) -> None:
+    with ours() as server:
+
+        async def use(client: AsyncClient[str]) -> None:
+            waiting = asyncio.create_task(client.reserve())
+            await asyncio.sleep(0.05)
+            server.kill()
+            with pytest.raises(ConnectionError):
+                await waiting
+            with pytest.raises(ConnectionError):
+                await client.using()
+
+        run(server, name, use)
+
+
+def test_a_client_connects_again(any_server: Server, name: str) -> None:
+    async def main() -> None:
+        client = connect(any_server, name)
+        for _ in range(2):
+            async with client:
+                assert await client.using() == name
+        await client.close()
+        with pytest.raises(ConnectionError, match="not connected"):
+            await client.using()
+
+    asyncio.run(main())
+
+
+def test_bodies_are_bytes_without_an_encoding(server: Server, name: str) -> None:
+    async def main() -> None:
+        everything = bytes(range(256)) * 200
+        address = ("127.0.0.1", server.port)
+        async with AsyncClient(address, encoding=None, use=name, watch=name) as client:
+            await client.put(everything)
+            assert (await client.reserve(timeout=0)).body == everything
+
+    asyncio.run(main())
+
+
+def test_unix_sockets(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "socket"
+    command = [*our_command(), "-l", f"unix:{path}"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+
+        async def main() -> None:
+            async with AsyncClient(str(path), use=name) as client:
+                assert await client.using() == name
+
+        try:
+            assert eventually(path.exists, 10)
+            asyncio.run(main())
+        finally:
+            server.terminate()
+
+
+def test_tls(tmp_path: Path, name: str) -> None:
+    with serving(Files(tmp_path, trustme.CA())) as both:
+
+        async def main() -> None:
+            address = ("localhost", both.port)
+            async with AsyncClient(address, use=name, tls=both.files.context()) as client:
+                assert await client.using() == name
+
+        asyncio.run(main())
