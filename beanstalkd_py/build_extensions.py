@@ -39,7 +39,7 @@ IGNORED_WARNINGS = ("-Wconversion", "-Wsign-conversion", "-Wunused-parameter")
 # In the order in which cffi reads them.
 CORE_HEADERS = tuple(
     f"api/{name}.h"
-    for name in ("types", "server", "transfer", "reader", "history", "load", "testing")
+    for name in ("types", "server", "policies", "transfer", "reader", "history", "load", "testing")
 )
 
 # Folders of csrc/ that belong to one extension only.

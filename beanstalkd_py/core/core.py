@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -28,8 +28,10 @@ from beanstalkd_py.core.step_results import (
     StepOutcome,
     TruncateStep,
 )
+from beanstalkd_py.core.tube_policy import TubePolicy
 
 OUTPUT_BYTES = 1 << 16
+PATTERN_BYTES = 256
 
 
 class Run(enum.IntFlag):
@@ -247,6 +249,21 @@ class Core:
 
     def limit(self, limits: Limits, now: Now | None = None) -> None:
         lib.bs_core_limit(self._core, limits.to_c(), c_now(now))
+
+    def set_policies(self, policies: Sequence[TubePolicy]) -> None:
+        patterns = [ffi.new("char[]", one.pattern.encode()) for one in policies]
+        fields = [
+            {**one._asdict(), "pattern": pattern}
+            for one, pattern in zip(policies, patterns, strict=True)
+        ]
+        c_policies = ffi.new("bs_policy[]", fields)
+        self._check(lib.bs_core_set_policies(self._core, c_policies, len(fields)))
+
+    def policy_of(self, tube: bytes) -> str | None:
+        """Return the pattern of a tube's policy, None if it has none or does not exist here."""
+        pattern = ffi.new("char[]", PATTERN_BYTES)
+        found = lib.bs_core_policy_of(self._core, tube, len(tube), pattern, PATTERN_BYTES)
+        return None if found else ffi.string(pattern).decode() or None
 
     def connections(self, first: int, most: int) -> tuple[list[Connection], int | None]:
         """Return the sessions in `most` slots from `first` on, and the next slot or None."""

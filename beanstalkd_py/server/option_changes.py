@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from beanstalkd_py.plural import counted
 from beanstalkd_py.server.options import NS_PER_S, SYNC_NEVER, ServeOptions
+from beanstalkd_py.server.tube_policies import policy_values
 
 NS_PER_MS = 1_000_000
 
 OptionValues = dict[str, object]
 """Values by the names of the command line, in the units of the command line."""
 
-_RENAMED = {"sync_interval_ns": "fsync-ms", "slow_ns": "slow-log", "verbosity": "verbose"}
+_RENAMED = {
+    "policies": "tube",
+    "slow_ns": "slow-log",
+    "sync_interval_ns": "fsync-ms",
+    "verbosity": "verbose",
+}
 FIELDS = {
     _RENAMED.get(one.name) or one.name.removesuffix("_ns").replace("_", "-"): one.name
     for one in fields(ServeOptions)
@@ -23,7 +30,7 @@ CHANGEABLE = (
     *("allow", "fsync-ms", "history-age", "history-backlog", "history-size", "idle-timeout"),
     *("log-format", "max-connections", "max-job-size", "max-memory", "max-tubes"),
     *("output-limit", "output-timeout", "send-timeout", "slow-log"),
-    *("tls-ca", "tls-cert", "tls-key", "verbose"),
+    *("tls-ca", "tls-cert", "tls-key", "tube", "verbose"),
 )
 """The options that a reload can change; others need a restart."""
 
@@ -48,10 +55,16 @@ def option_values(options: ServeOptions) -> OptionValues:
     found["fsync-ms"] = "never" if never else options.sync_interval_ns // NS_PER_MS
     found["slow-log"] = options.slow_ns // NS_PER_MS
     found["tls-processes"] = options.tls_processes or "auto"
+    found["tube"] = [policy_values(one) for one in options.policies] or None
     found["workers"] = options.workers or "auto"
     found |= {name: _seconds(found[name]) for name in _TIMES}
     found |= {name: found[name] or None for name in _LIMITS}
     return found
+
+
+def shown(value: object) -> str:
+    """Return a value for people: of policies their number."""
+    return counted(len(value), "policy") if isinstance(value, list) else str(value)
 
 
 def _seconds(nanoseconds: int) -> float | int | None:

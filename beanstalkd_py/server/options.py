@@ -1,10 +1,12 @@
-"""The checked options of `serve`, in base units. Imports nothing of the server."""
+"""The checked options of `serve`, in base units. Imports nothing else of the server."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from beanstalkd_py.core.tube_policy import TubePolicy
 
 if TYPE_CHECKING:
     from beanstalkd_py.archiver.store_settings import StoreSettings
@@ -75,6 +77,8 @@ class ServeOptions:
     idle_timeout_ns: int = 0
     send_timeout_ns: int = 0
     output_timeout_ns: int = 0
+    policies: tuple[TubePolicy, ...] = ()
+    """The policies of tubes; the first whose pattern matches applies."""
     allow: tuple[str, ...] = ()
     """Networks as parse_networks returns them; empty: all addresses may connect."""
     tls_listen: str | None = None

@@ -83,8 +83,17 @@ typedef enum {
     BS_REFUSED_BAD_FORMAT,
     BS_REFUSED_DRAINING,
     BS_REFUSED_WORKER_DOWN,   /* the worker that has the tube is down */
+    BS_REFUSED_TUBE_JOBS,     /* bs_policy.max_jobs */
+    BS_REFUSED_TUBE_BYTES,    /* bs_policy.max_bytes */
     BS_REFUSED_REASONS
 } bs_refused;
+
+/* What a tube policy has changed, other than to refuse a put. The metrics name the actions in this order. */
+typedef enum {
+    BS_POLICY_DEFAULT_TTR, /* a put got its TTR */
+    BS_POLICY_MAX_DELAY,   /* a delay was shortened */
+    BS_POLICY_ACTIONS
+} bs_policy_action;
 
 enum { BS_BUCKETS = 52 };
 
@@ -145,7 +154,8 @@ typedef struct {
     uint64_t bodies_read;            /* bodies that were read back */
     uint64_t bodies_awaited;         /* commands and moves that waited for that */
     uint64_t bodies_unreadable;      /* those for which it failed */
-    char padding[96];              /* to a multiple of BS_ALIGNMENT */
+    uint64_t policy_actions[BS_POLICY_ACTIONS]; /* by bs_policy_action */
+    char padding[64];              /* to a multiple of BS_ALIGNMENT */
 } bs_counters;
 
 /* Returns 1 and the durable position: everything before offset `*end` of file `*file`, and all files with lower

@@ -9,6 +9,7 @@
 #include "commands/reserve.h"
 #include "queue/job_state.h"
 #include "queue/queue.h"
+#include "queue/tube_policies.h"
 #include "queue/tube_refs.h"
 #include "server/remote_state.h"
 #include "server/replies.h"
@@ -88,6 +89,11 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
         refuse_with_body(server, session, command->number, BS_REFUSED_MEMORY_LIMIT, OUT_OF_MEMORY);
         return;
     }
+    const bs_refused refusal = bs_policy_refusal(session->use, command->number + 2);
+    if (refusal != BS_REFUSED_REASONS) {
+        refuse_with_body(server, session, command->number, refusal, OUT_OF_MEMORY);
+        return;
+    }
     uint64_t id = session->put_id ? session->put_id
                                   : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
     bs_job *job = bs_queue_new_job(&server->queue, session, id, command->number + 2);
@@ -98,6 +104,8 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
     job->pri = command->pri;
     job->delay = command->delay;
     job->ttr = command->ttr ? command->ttr : 1;
+    if (job->tube->policy)
+        bs_policy_set_times(&server->queue, job, command->delay, command->ttr);
     session->incoming = job;
     session->remaining = job->body_size;
     session->input = BS_INPUT_BODY;

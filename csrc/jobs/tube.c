@@ -11,22 +11,32 @@ enum { SMALLEST = 16 };
 const bs_heap_kind bs_tube_kind = {offsetof(bs_tube, place), offsetof(bs_tube, number)};
 
 /* FNV-1a with a final mix, because the table uses the low bits. */
-static size_t bucket_of(const bs_tubes *tubes, const char *name, size_t length)
+static uint64_t hash_of(const char *name, size_t length)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
-    return (size_t)(hash ^ (hash >> 32)) & (tubes->capacity - 1);
+    return hash ^ (hash >> 32);
+}
+
+static size_t bucket_of(const bs_tubes *tubes, uint64_t hash)
+{
+    return (size_t)hash & (tubes->capacity - 1);
+}
+
+static bs_tube *find(const bs_tubes *tubes, uint64_t hash, const char *name, size_t length)
+{
+    if (tubes->capacity == 0)
+        return NULL;
+    bs_tube *tube = tubes->buckets[bucket_of(tubes, hash)];
+    while (tube && (tube->name_length != length || memcmp(tube->name, name, length) != 0))
+        tube = tube->chain;
+    return tube;
 }
 
 bs_tube *bs_tubes_find(const bs_tubes *tubes, const char *name, size_t length)
 {
-    if (tubes->capacity == 0)
-        return NULL;
-    bs_tube *tube = tubes->buckets[bucket_of(tubes, name, length)];
-    while (tube && (tube->name_length != length || memcmp(tube->name, name, length) != 0))
-        tube = tube->chain;
-    return tube;
+    return find(tubes, hash_of(name, length), name, length);
 }
 
 static bool resize(bs_tubes *tubes, size_t capacity)
@@ -38,7 +48,7 @@ static bool resize(bs_tubes *tubes, size_t capacity)
     tubes->buckets = buckets;
     tubes->capacity = capacity;
     for (bs_tube *tube = tubes->first; tube; tube = tube->next) {
-        size_t bucket = bucket_of(tubes, tube->name, tube->name_length);
+        size_t bucket = bucket_of(tubes, hash_of(tube->name, tube->name_length));
         tube->chain = buckets[bucket];
         buckets[bucket] = tube;
     }
@@ -63,7 +73,8 @@ static bool have_slot(bs_tubes *tubes)
 bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t *last_number)
 {
     assert(length > 0 && length <= BS_TUBE_NAME_MAX);
-    bs_tube *tube = bs_tubes_find(tubes, name, length);
+    const uint64_t hash = hash_of(name, length);
+    bs_tube *tube = find(tubes, hash, name, length);
     if (tube)
         return tube;
     if (tubes->count >= tubes->capacity && !resize(tubes, tubes->capacity ? tubes->capacity * 2 : SMALLEST))
@@ -77,9 +88,11 @@ bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t
     tube->name_length = (uint8_t)length;
     tube->number = __atomic_add_fetch(last_number, 1, __ATOMIC_RELAXED);
     tube->place = BS_NO_PLACE;
+    if (tubes->policies)
+        tube->policy = bs_policies_find(tubes->policies, name, length);
     tube->slot = tubes->free_count ? tubes->free_slots[--tubes->free_count] : tubes->slot_count++;
     tubes->slots[tube->slot] = tube;
-    size_t bucket = bucket_of(tubes, name, length);
+    size_t bucket = bucket_of(tubes, hash);
     tube->chain = tubes->buckets[bucket];
     tubes->buckets[bucket] = tube;
     tube->previous = tubes->last;
@@ -116,7 +129,7 @@ void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube)
 {
     assert(tube->jobs == 0 && tube->users == 0 && tube->watchers == 0 && tube->pins == 0);
     assert(tube->place == BS_NO_PLACE);
-    bs_tube **link = &tubes->buckets[bucket_of(tubes, tube->name, tube->name_length)];
+    bs_tube **link = &tubes->buckets[bucket_of(tubes, hash_of(tube->name, tube->name_length))];
     while (*link != tube)
         link = &(*link)->chain;
     *link = tube->chain;

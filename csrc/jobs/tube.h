@@ -8,6 +8,7 @@
 
 #include "base/heap.h"
 #include "jobs/job.h"
+#include "jobs/policies.h"
 #include "jobs/ready_jobs.h"
 #include "protocol/tube_name.h"
 
@@ -35,7 +36,9 @@ struct bs_tube {
     struct bs_tube *truncated; /* has the jobs that a truncate deletes, or NULL: queue.h */
     bs_watch *first_waiter;
     bs_watch *last_waiter;
+    const bs_policy *policy; /* NULL: none */
     uint64_t jobs;           /* including those whose bodies are arriving */
+    uint64_t bytes;          /* of their bodies, with CR LF */
     uint64_t urgent;
     uint64_t reserved;
     uint64_t total_jobs;
@@ -80,6 +83,7 @@ typedef struct {
     uint32_t slot_count; /* ever used */
     size_t slot_capacity;
     uint32_t free_count;
+    const bs_policies *policies; /* of new tubes; NULL: none */
 } bs_tubes;
 
 /* Returns the nanoseconds until the pause ends. */

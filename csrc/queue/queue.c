@@ -9,6 +9,7 @@
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
 #include "queue/published_heads.h"
+#include "queue/tube_policies.h"
 #include "queue/tube_refs.h"
 
 /* --- life ------------------------------------------------------------------------------------------------- */
@@ -37,6 +38,7 @@ void bs_queue_free(bs_queue *queue)
     bs_tubes_free(&queue->remote_tubes);
     bs_heap_free(&queue->tube_times);
     bs_heap_free(&queue->session_times);
+    bs_policies_free(queue->policies);
 }
 
 /* --- sessions --------------------------------------------------------------------------------------------- */
@@ -118,6 +120,7 @@ void bs_queue_drop_job(bs_queue *queue, bs_job *job)
 {
     bs_tube *tube = job->tube;
     tube->jobs--;
+    tube->bytes -= job->body_size;
     queue->counters->job_bytes -= bs_job_record_bytes(job);
     if (job->separate && queue->bodies)
         bs_body_release(queue->bodies, job);
@@ -133,6 +136,7 @@ bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint
         return NULL;
     job->tube = session->use;
     job->tube->jobs++;
+    job->tube->bytes += body_size;
     queue->counters->job_bytes += bs_job_record_bytes(job);
     return job;
 }
@@ -326,6 +330,8 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
 {
     if (!holds(queue, session, job))
         return -ENOENT;
+    if (job->tube->policy)
+        delay = bs_policy_delay(queue, job->tube->policy, delay);
     bool space = bs_binlog_reserve_space(queue->binlog, now);
     if (delay && !space)
         return -ENOSPC;

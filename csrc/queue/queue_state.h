@@ -31,6 +31,7 @@ typedef struct {
     uint32_t shard;
     uint32_t workers;
     const char *colocate;
+    bs_policies *policies;             /* of the tubes; owned; NULL: none */
     bs_binlog *binlog;                 /* NULL: nothing is written */
     bs_bodies *bodies;                 /* of the binlog; NULL: bodies are not separate */
     bs_counters *counters;

@@ -95,6 +95,7 @@ static int new_job(start *s, const bs_entry *entry, bs_job **made)
     s->queue->counters->tubes = s->queue->tubes.count;
     job->tube = tube;
     tube->jobs++;
+    tube->bytes += entry->body_size;
     s->queue->counters->job_bytes += bs_job_record_bytes(job);
     s->jobs = bs_must_fit(s->jobs, s->job_count, &s->job_capacity, sizeof(bs_job *));
     job->place = s->job_count;

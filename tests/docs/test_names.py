@@ -165,5 +165,8 @@ def below(parent: click.Context, name: str) -> list[click.Context]:
 
 def option_names(context: click.Context) -> set[str]:
     return {
-        name for param in context.command.params for name in (*param.opts, *param.secondary_opts)
+        name
+        for param in context.command.params
+        if not getattr(param, "hidden", False)
+        for name in (*param.opts, *param.secondary_opts)
     }

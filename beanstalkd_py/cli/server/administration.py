@@ -223,10 +223,12 @@ def reload(connect: Connect, as_json: bool) -> int:
     if as_json:
         output.write_json(found)
     else:
+        from beanstalkd_py.server.option_changes import shown
+
         for name, value in found["applied"].items():
-            output.write_line(f"{name} is {value} now")
+            output.write_line(f"{name} is {shown(value)} now")
         for name, value in found["waiting"].items():
-            output.notice(f"{name} {value} requires a restart")
+            output.notice(f"{name} {shown(value)} requires a restart")
         if not found["applied"] and not found["waiting"]:
             output.write_line("no option has changed")
     return 1 if found["waiting"] else 0

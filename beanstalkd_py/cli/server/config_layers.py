@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py.cli.argument_types import Number, Timeout
+from beanstalkd_py.cli.server import policy_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,8 +105,11 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
     options = settings_of(command)
     found = []
     for name, value in table.items():
+        if name == policy_settings.TABLE:
+            found.append(_policies(value, where))
+            continue
         if name not in options:
-            known = ", ".join(sorted(options))
+            known = ", ".join(sorted([*options, policy_settings.TABLE]))
             raise ConfigError(where, f"unknown setting {name!r}; known settings are {known}")
         value = _plain(options[name], value)
         if not isinstance(value, (str, int)):
@@ -115,6 +119,14 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
             raise ConfigError(where, f"{name}: must be {text}")
         found.append(_setting(options[name], name, value, FILE, ctx, where))
     return found
+
+
+def _policies(table: Any, where: str) -> Setting:
+    try:
+        words = policy_settings.words_of(policy_settings.parse_table(table))
+    except ValueError as error:
+        raise ConfigError(where, str(error)) from error
+    return Setting(policy_settings.TABLE, FILE, words)
 
 
 def _plain(option: click.Option, value: Any) -> Any:

@@ -15,6 +15,7 @@ from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.options import complete_file, file_option, folder_option, option
 from beanstalkd_py.cli.output import notice
 from beanstalkd_py.cli.server.config_layers import WORDS, LayeredCommand
+from beanstalkd_py.cli.server.policy_settings import OPTION, PoliciesType
 from beanstalkd_py.cli.server.serve_options import (
     check_history_options,
     check_limit_options,
@@ -173,6 +174,7 @@ _ignored = partial(
     Number("a number of tubes", maximum=options.MAX_METRICS_TUBES),
     default=options.DEFAULT_METRICS_TUBES,
 )
+@option(f"{OPTION} policies", kind=PoliciesType(), hidden=True, default=())
 @file_option(
     "--config",
     "Read options from this TOML file; command line and environment take precedence.",

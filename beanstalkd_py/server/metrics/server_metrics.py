@@ -74,8 +74,12 @@ TIMED = (*COMMANDS, "reserve-job", "kick-job", "features", "list-jobs", "truncat
 REFUSED = (
     *("memory_limit", "binlog_full", "out_of_memory"),
     *("job_too_big", "expected_crlf", "bad_format", "draining", "worker_down"),
+    *("tube_jobs", "tube_bytes"),
 )
 """Reasons for refused puts, in the order of bs_refused in csrc/api/types.h."""
+
+POLICY_ACTIONS = ("default_ttr", "max_delay")
+"""Effects of tube policies other than refused puts, in the order of bs_policy_action there."""
 
 # Metrics with a value per worker: name, field of bs_counters, help text.
 _GAUGES = (
@@ -160,6 +164,9 @@ class ServerMetrics:
         yield _labelled(gauges, "binlog_bytes", text, "state", map(_binlog_bytes, workers))
         refused = (dict(zip(REFUSED, one.refused_puts, strict=False)) for one in workers)
         yield _labelled(counters, "puts_refused", "Refused puts by reason.", "reason", refused)
+        actions = (dict(zip(POLICY_ACTIONS, one.policy_actions, strict=True)) for one in workers)
+        text = "Times that a tube policy changed what a client requested, or ended a job."
+        yield _labelled(counters, "policy_actions", text, "action", actions)
         commands = (dict(zip(COMMANDS, one.cmd, strict=False)) for one in workers)
         yield _labelled(counters, "commands", "Commands of clients.", "command", commands)
         yield from _histograms(workers)

@@ -24,7 +24,8 @@ from typing import Any
 
 import msgpack
 
-MESSAGE_BYTES = 1 << 16
+MESSAGE_BYTES = 1 << 17
+"""Twice the tube policies, which are most of the largest message."""
 QUEUE_BYTES = 1 << 20
 """Send buffer; enough for a message about each of 254 peers."""
 

@@ -17,6 +17,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.core.core import Core, Run
 from beanstalkd_py.core.events import Event, EventKind
 from beanstalkd_py.core.limits import Limits
+from beanstalkd_py.core.tube_policy import TubePolicy
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import LOGGER, exit_on_error, set_up_logging
 from beanstalkd_py.server.options import ServeOptions
@@ -137,7 +138,10 @@ class WorkerLoop:
     def _change(self, options: ServeOptions) -> None:
         self._core.change(options.max_job_size, options.sync_interval_ns)
         self._stats.max_job_size = options.max_job_size
-        set_limits(self._core, options)
+        try:
+            set_limits(self._core, options)
+        except errors.CoreError as error:
+            LOGGER.error("cannot change the tube policies: %s; the old ones stay", error)
         set_up_logging(options.verbosity, options.log_format, self._source)
 
     def _handle_events(self) -> None:
@@ -159,7 +163,7 @@ class WorkerLoop:
 
 
 def set_limits(core: Core, options: ServeOptions) -> None:
-    """Set the limits, and what the core logs."""
+    """Set the limits, the tube policies, and what the core logs."""
     core.limit(
         Limits(
             memory=options.max_memory,
@@ -170,6 +174,7 @@ def set_limits(core: Core, options: ServeOptions) -> None:
             output_timeout_ns=options.output_timeout_ns,
         )
     )
+    core.set_policies([TubePolicy._make(one) for one in options.policies])
     core.trace(trace_level(options.verbosity), options.slow_ns)
 
 

@@ -1,0 +1,28 @@
+/* Tube policies: limits and defaults of the tubes whose names match a shell pattern (docs/policies.md). */
+#ifndef BS_API_POLICIES_H
+#define BS_API_POLICIES_H
+
+#include "api/server.h"
+
+/* cdef begin */
+
+/* One policy. The pattern has *, ?, [abc], [a-z] and [!abc]; it is valid, as tube_policies.py checks. */
+typedef struct {
+    const char *pattern;
+    uint64_t max_jobs;    /* 0: no limit */
+    uint64_t max_bytes;   /* of all bodies, without CR LF; 0: no limit */
+    uint32_t default_ttr; /* seconds; replaces a TTR of 0; 0: none */
+    uint32_t max_delay;   /* seconds; UINT32_MAX: no limit */
+} bs_policy;
+
+/* Replaces the policies, which are copied, and resolves them for all tubes: the first whose pattern matches applies. 0,
+ * or -ENOMEM: the old ones stay. */
+int bs_core_set_policies(bs_core *core, const bs_policy *policies, uint32_t count);
+
+/* Writes the pattern of a tube's policy to `pattern`, which has `capacity` bytes; an empty string: none. -ENOENT: this
+ * shard has no such tube. */
+int bs_core_policy_of(const bs_core *core, const char *tube, size_t length, char *pattern, size_t capacity);
+
+/* cdef end */
+
+#endif

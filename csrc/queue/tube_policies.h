@@ -1,0 +1,27 @@
+/* The effect of tube policies (docs/policies.md) on the jobs of this shard.
+ *
+ * A tube has a pointer to its policy, or NULL, which is set when the tube is created and when the policies change. So a
+ * command for a tube without a policy tests one pointer. Tubes of other shards have their policies, too: a TTR of 0 is
+ * replaced where the client is, because the command for the other worker has the TTR of the job. The limits of a tube
+ * are tested by the worker that has its jobs.
+ */
+#ifndef BS_TUBE_POLICIES_H
+#define BS_TUBE_POLICIES_H
+
+#include "jobs/policies.h"
+#include "queue/queue_state.h"
+
+/* Owns the policies from now on, NULL for none, and frees the previous ones. */
+void bs_queue_set_policies(bs_queue *queue, bs_policies *policies);
+
+/* Returns why the tube's policy refuses a job with such a body (with CR LF), or BS_REFUSED_REASONS. */
+bs_refused bs_policy_refusal(const bs_tube *tube, uint32_t body_size);
+
+/* Sets the TTR and the delay of a new job of a tube with a policy to what a client has given, and the policy makes of
+ * that. */
+void bs_policy_set_times(bs_queue *queue, bs_job *job, uint32_t delay, uint32_t ttr);
+
+/* Returns the delay of a job that a client puts or releases into a tube with a policy. */
+uint32_t bs_policy_delay(bs_queue *queue, const bs_policy *policy, uint32_t delay);
+
+#endif
