@@ -28,7 +28,7 @@ from beanstalkd_py.core.step_results import (
     StepOutcome,
     TruncateStep,
 )
-from beanstalkd_py.core.tube_policy import TubePolicy
+from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, TubePolicy
 
 OUTPUT_BYTES = 1 << 16
 PATTERN_BYTES = 256
@@ -251,11 +251,16 @@ class Core:
         lib.bs_core_limit(self._core, limits.to_c(), c_now(now))
 
     def set_policies(self, policies: Sequence[TubePolicy]) -> None:
-        patterns = [ffi.new("char[]", one.pattern.encode()) for one in policies]
-        fields = [
-            {**one._asdict(), "pattern": pattern}
-            for one, pattern in zip(policies, patterns, strict=True)
-        ]
+        texts = [ffi.NULL]  # keeps the strings alive
+        fields = []
+        for one in policies:
+            text = ffi.new("char[]", one.pattern.encode())
+            target = ffi.NULL
+            if one.then.startswith(MOVE):
+                target = ffi.new("char[]", one.then.removeprefix(MOVE).encode())
+            texts += [text, target]
+            strings = {"pattern": text, "then": _then(one.then), "move_to": target}
+            fields.append({**one._asdict(), **strings})
         c_policies = ffi.new("bs_policy[]", fields)
         self._check(lib.bs_core_set_policies(self._core, c_policies, len(fields)))
 
@@ -365,3 +370,7 @@ class Core:
         if code == -errno.ENOENT:
             raise errors.SessionEndedError("the session has ended", code)
         self._check(code)
+
+
+def _then(then: str) -> int:
+    return {BURY: lib.BS_THEN_BURY, DELETE: lib.BS_THEN_DELETE}.get(then, lib.BS_THEN_MOVE)

@@ -6,13 +6,19 @@
 
 /* cdef begin */
 
+/* What happens to a job that comes back from its client for the last time. */
+typedef enum { BS_THEN_BURY, BS_THEN_DELETE, BS_THEN_MOVE } bs_policy_then;
+
 /* One policy. The pattern has *, ?, [abc], [a-z] and [!abc]; it is valid, as tube_policies.py checks. */
 typedef struct {
     const char *pattern;
-    uint64_t max_jobs;    /* 0: no limit */
-    uint64_t max_bytes;   /* of all bodies, without CR LF; 0: no limit */
-    uint32_t default_ttr; /* seconds; replaces a TTR of 0; 0: none */
-    uint32_t max_delay;   /* seconds; UINT32_MAX: no limit */
+    uint64_t max_jobs;     /* 0: no limit */
+    uint64_t max_bytes;    /* of all bodies, without CR LF; 0: no limit */
+    uint32_t default_ttr;  /* seconds; replaces a TTR of 0; 0: none */
+    uint32_t max_delay;    /* seconds; UINT32_MAX: no limit */
+    uint32_t max_reserves; /* of a job since it was put or last kicked; 0: no limit */
+    bs_policy_then then;   /* of a job with so many reserves that comes back */
+    const char *move_to;   /* BS_THEN_MOVE: a valid name of a tube; else NULL */
 } bs_policy;
 
 /* Replaces the policies, which are copied, and resolves them for all tubes: the first whose pattern matches applies. 0,

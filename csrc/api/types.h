@@ -92,6 +92,9 @@ typedef enum {
 typedef enum {
     BS_POLICY_DEFAULT_TTR, /* a put got its TTR */
     BS_POLICY_MAX_DELAY,   /* a delay was shortened */
+    BS_POLICY_BURIED,      /* a job, for its reserves */
+    BS_POLICY_DELETED,
+    BS_POLICY_MOVED,
     BS_POLICY_ACTIONS
 } bs_policy_action;
 
@@ -155,7 +158,7 @@ typedef struct {
     uint64_t bodies_awaited;         /* commands and moves that waited for that */
     uint64_t bodies_unreadable;      /* those for which it failed */
     uint64_t policy_actions[BS_POLICY_ACTIONS]; /* by bs_policy_action */
-    char padding[64];              /* to a multiple of BS_ALIGNMENT */
+    char padding[40];              /* to a multiple of BS_ALIGNMENT */
 } bs_counters;
 
 /* Returns 1 and the durable position: everything before offset `*end` of file `*file`, and all files with lower

@@ -282,7 +282,13 @@ static bool make_space_for_deferred(bs_binlog *binlog, bs_now now)
 
 void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now)
 {
-    if (!binlog || !binlog->history)
+    if (binlog && binlog->history)
+        bs_binlog_append_counters(binlog, job, reserve_age, now);
+}
+
+void bs_binlog_append_counters(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now)
+{
+    if (!binlog)
         return;
     bool owed = binlog->dirty;
     if (make_space_for_deferred(binlog, now) && bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT)) {

@@ -178,6 +178,9 @@ void bs_binlog_update(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_n
 /* Appends a deferred entry with the job's present state, if a history is kept and there is space. */
 void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now);
 
+/* The same without a history, too, because a policy needs the counters of the job after a restart. */
+void bs_binlog_append_counters(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now);
+
 /* Remembers a reserve, so that an entry will record it. */
 void bs_binlog_reserved(bs_binlog *binlog, bs_job *job);
 

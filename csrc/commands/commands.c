@@ -96,7 +96,7 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
     }
     uint64_t id = session->put_id ? session->put_id
                                   : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
-    bs_job *job = bs_queue_new_job(&server->queue, session, id, command->number + 2);
+    bs_job *job = bs_queue_new_job(&server->queue, session->use, id, command->number + 2);
     if (!job) {
         refuse_with_body(server, session, command->number, BS_REFUSED_OUT_OF_MEMORY, OUT_OF_MEMORY);
         return;

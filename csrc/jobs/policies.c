@@ -151,12 +151,17 @@ static void add_length(bs_policies *policies, uint8_t length)
 static bool add(bs_policies *policies, uint32_t index, const bs_policy *policy)
 {
     char *pattern = strdup(policy->pattern);
-    if (!pattern)
+    char *move_to = policy->move_to ? strdup(policy->move_to) : NULL;
+    if (!pattern || (policy->move_to && !move_to)) {
+        free(pattern);
+        free(move_to);
         return false;
+    }
     const uint32_t prefix = (uint32_t)strcspn(pattern, "*?[");
     compiled *added = &policies->all[index];
     *added = (compiled){.policy = *policy, .next = NONE, .prefix = prefix};
     added->policy.pattern = pattern;
+    added->policy.move_to = move_to;
     policies->count++;
     add_length(policies, (uint8_t)prefix);
     prefixes of;
@@ -192,8 +197,10 @@ void bs_policies_free(bs_policies *policies)
 {
     if (!policies)
         return;
-    for (uint32_t i = 0; i < policies->count; i++)
+    for (uint32_t i = 0; i < policies->count; i++) {
         free((char *)policies->all[i].policy.pattern);
+        free((char *)policies->all[i].policy.move_to);
+    }
     free(policies->slots);
     free(policies);
 }

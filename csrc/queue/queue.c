@@ -46,11 +46,17 @@ void bs_queue_free(bs_queue *queue)
 /* For a reserved job that no client command releases: its entry is deferred. */
 static void release_deferred(bs_queue *queue, bs_job *job, bs_now now)
 {
+    const bs_policy *policy = job->tube->policy;
+    if (policy && bs_policy_end_job(queue, job, now))
+        return;
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_job_unlink(queue, job);
     job->state = BS_READY;
     job->at = now.wall;
-    bs_binlog_append_deferred(queue->binlog, job, reserve_age, now);
+    if (policy && policy->max_reserves)
+        bs_binlog_append_counters(queue->binlog, job, reserve_age, now);
+    else
+        bs_binlog_append_deferred(queue->binlog, job, reserve_age, now);
     bs_job_make_ready(queue, job, now);
 }
 
@@ -114,59 +120,7 @@ int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t se
     return 0;
 }
 
-/* --- putting ---------------------------------------------------------------------------------------------- */
-
-void bs_queue_drop_job(bs_queue *queue, bs_job *job)
-{
-    bs_tube *tube = job->tube;
-    tube->jobs--;
-    tube->bytes -= job->body_size;
-    queue->counters->job_bytes -= bs_job_record_bytes(job);
-    if (job->separate && queue->bodies)
-        bs_body_release(queue->bodies, job);
-    bs_job_free(job);
-    bs_refs_free_unused(queue, tube);
-}
-
-bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint32_t body_size)
-{
-    const bool separate = queue->bodies && !session->use->remote;
-    bs_job *job = separate ? bs_bodies_new_job(queue->bodies, id, body_size) : bs_job_new(id, body_size, false);
-    if (!job)
-        return NULL;
-    job->tube = session->use;
-    job->tube->jobs++;
-    job->tube->bytes += body_size;
-    queue->counters->job_bytes += bs_job_record_bytes(job);
-    return job;
-}
-
-int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
-{
-    int error = bs_job_table_add(&queue->jobs, job);
-    if (error)
-        return error;
-    int64_t deadline = now.mono + (int64_t)job->delay * BS_SECOND;
-    job->created_at = now.wall;
-    job->state = job->delay ? BS_DELAYED : BS_READY;
-    job->at = job->delay ? deadline : now.wall;
-    error = bs_binlog_put(queue->binlog, job, now);
-    if (error) {
-        bs_job_table_remove(&queue->jobs, job);
-        return error;
-    }
-    queue->counters->total_jobs++;
-    job->tube->total_jobs++;
-    if (queue->workers > 1)
-        bs_owner_set(queue->shared, job->id, queue->shard);
-    if (job->delay)
-        bs_job_make_delayed(queue, job, deadline);
-    else
-        bs_job_make_ready(queue, job, now);
-    if (job->separate)
-        bs_body_arrived(queue->bodies, job);
-    return 0;
-}
+/* --- starting --------------------------------------------------------------------------------------------- */
 
 void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
 {
@@ -248,30 +202,21 @@ int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_n
     return 0;
 }
 
-/* 0 or -ENOSPC. */
-static int remove_job(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
-{
-    int error = bs_binlog_delete(queue->binlog, job, ended, now);
-    if (error)
-        return error;
-    bs_job_unlink(queue, job);
-    if (ended == BS_ENDED_DELETED)
-        job->tube->deletes++;
-    bs_job_table_remove(&queue->jobs, job);
-    bs_queue_drop_job(queue, job);
-    return 0;
-}
-
 int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
 {
     if (job->state == BS_RESERVED && !holds(queue, session, job))
         return -ENOENT;
-    return remove_job(queue, job, BS_ENDED_DELETED, now);
+    bs_tube *tube = job->tube;
+    tube->deletes++; /* first, because the tube may end with its last job */
+    const int error = bs_queue_remove(queue, job, BS_ENDED_DELETED, now);
+    if (error)
+        tube->deletes--;
+    return error;
 }
 
 int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now)
 {
-    return remove_job(queue, job, BS_ENDED_TRUNCATED, now);
+    return bs_queue_remove(queue, job, BS_ENDED_TRUNCATED, now);
 }
 
 int bs_queue_truncate_begin(bs_queue *queue, bs_tube *tube)
@@ -332,6 +277,12 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
         return -ENOENT;
     if (job->tube->policy)
         delay = bs_policy_delay(queue, job->tube->policy, delay);
+    if (job->tube->policy && bs_policy_reached_limit(job)) {
+        job->pri = pri;
+        job->releases++;
+        (void)bs_policy_end_job(queue, job, now);
+        return 0;
+    }
     bool space = bs_binlog_reserve_space(queue->binlog, now);
     if (delay && !space)
         return -ENOSPC;

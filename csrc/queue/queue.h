@@ -16,6 +16,7 @@
 #ifndef BS_QUEUE_H
 #define BS_QUEUE_H
 
+#include "queue/job_lifetime.h"
 #include "queue/queue_state.h"
 
 /* Creates the tube `default`; shard, workers and colocate are set. 0 or -ENOMEM. */
@@ -37,14 +38,7 @@ void bs_queue_count_worker(bs_queue *queue, bs_session *session);
 /* 0 or -ENOENT. */
 int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t seconds, bs_now now);
 
-/* --- putting --- */
-
-/* Creates a job for the used tube, not yet in the queue. NULL without memory. */
-bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint32_t body_size);
-void bs_queue_drop_job(bs_queue *queue, bs_job *job);
-
-/* 0, -ENOSPC or -ENOMEM; the queue owns the job only after 0. */
-int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now);
+/* --- starting --- */
 
 /* Adds a job read from the binlog, whose state, times and counters are set. 0 or -ENOMEM. */
 void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now);

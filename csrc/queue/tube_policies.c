@@ -1,5 +1,14 @@
 #include "queue/tube_policies.h"
 
+#include <string.h>
+
+#include "binlog_files/entry.h"
+#include "queue/job_lifetime.h"
+#include "queue/job_state.h"
+#include "queue/tube_refs.h"
+
+/* --- all tubes -------------------------------------------------------------------------------------------- */
+
 static void resolve(bs_tubes *tubes, const bs_policies *policies)
 {
     tubes->policies = policies;
@@ -15,6 +24,8 @@ void bs_queue_set_policies(bs_queue *queue, bs_policies *policies)
     bs_policies_free(queue->policies);
     queue->policies = policies;
 }
+
+/* --- puts ------------------------------------------------------------------------------------------------- */
 
 bs_refused bs_policy_refusal(const bs_tube *tube, uint32_t body_size)
 {
@@ -45,4 +56,81 @@ uint32_t bs_policy_delay(bs_queue *queue, const bs_policy *policy, uint32_t dela
         return delay;
     queue->counters->policy_actions[BS_POLICY_MAX_DELAY]++;
     return policy->max_delay;
+}
+
+/* --- jobs that come back ---------------------------------------------------------------------------------- */
+
+bool bs_policy_reached_limit(const bs_job *job)
+{
+    const bs_policy *policy = job->tube->policy;
+    return policy->max_reserves && job->reserves >= (uint64_t)policy->max_reserves * (1 + (uint64_t)job->kicks);
+}
+
+static void bury(bs_queue *queue, bs_job *job, bs_now now)
+{
+    const bool space = bs_binlog_reserve_space(queue->binlog, now);
+    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
+    bs_job_unlink(queue, job);
+    bs_job_bury(queue, job, reserve_age, space, now);
+}
+
+/* Returns a copy of the job in another tube, not yet in the queue, under a new id; NULL without memory, or if the body
+ * cannot be read. */
+static bs_job *copy_job(bs_queue *queue, bs_job *job, bs_tube *tube)
+{
+    const uint64_t id = __atomic_add_fetch(&queue->shared->last_id, 1, __ATOMIC_RELAXED);
+    bs_job *copy = bs_queue_new_job(queue, tube, id, job->body_size);
+    if (!copy)
+        return NULL;
+    if (!bs_job_has_body(job) && bs_body_load(queue->binlog, job) != 0) {
+        bs_queue_drop_job(queue, copy);
+        return NULL;
+    }
+    memcpy(bs_job_body(copy), bs_job_body(job), job->body_size);
+    copy->created_at = job->created_at;
+    copy->pri = job->pri;
+    copy->ttr = job->ttr;
+    copy->reserves = job->reserves;
+    copy->timeouts = job->timeouts;
+    copy->releases = job->releases;
+    copy->buries = job->buries;
+    copy->kicks = job->kicks;
+    return copy;
+}
+
+/* Moves the job to a tube of this shard: the copy is written first, so a crash leaves the job, the copy or both. False:
+ * nothing has changed. */
+static bool move_job(bs_queue *queue, bs_job *job, const char *name, bs_now now)
+{
+    bs_tube *tube = bs_refs_tube(queue, name, strlen(name));
+    if (!tube)
+        return false;
+    bs_job *copy = tube->remote || tube == job->tube ? NULL : copy_job(queue, job, tube);
+    if (!copy) {
+        bs_refs_free_unused(queue, tube);
+        return false;
+    }
+    if (bs_queue_add(queue, copy, now) != 0) {
+        bs_queue_drop_job(queue, copy);
+        return false;
+    }
+    if (bs_queue_remove(queue, job, BS_ENDED_DELETED, now) != 0)
+        bury(queue, job, now); /* the binlog has failed, and nothing is acknowledged any more */
+    return true;
+}
+
+bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now)
+{
+    const bs_policy *policy = job->tube->policy;
+    bs_policy_action action = BS_POLICY_BURIED;
+    if (!bs_policy_reached_limit(job))
+        return false;
+    if (policy->then == BS_THEN_MOVE && move_job(queue, job, policy->move_to, now))
+        action = BS_POLICY_MOVED;
+    else if (policy->then == BS_THEN_DELETE && bs_queue_remove(queue, job, BS_ENDED_DELETED, now) == 0)
+        action = BS_POLICY_DELETED;
+    else
+        bury(queue, job, now);
+    queue->counters->policy_actions[action]++;
+    return true;
 }

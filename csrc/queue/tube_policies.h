@@ -24,4 +24,10 @@ void bs_policy_set_times(bs_queue *queue, bs_job *job, uint32_t delay, uint32_t 
 /* Returns the delay of a job that a client puts or releases into a tube with a policy. */
 uint32_t bs_policy_delay(bs_queue *queue, const bs_policy *policy, uint32_t delay);
 
+/* Has the job of a tube with a policy been reserved as often as that allows? A kick allows it as often again. */
+bool bs_policy_reached_limit(const bs_job *job);
+
+/* Buries, deletes or moves a reserved job that comes back and has reached the limit; false: it has not. */
+bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now);
+
 #endif

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from beanstalkd_py.admin.tube_name import is_tube_name
 from beanstalkd_py.cli.argument_types import (
     INT64_MAX,
     NS_PER_S,
@@ -15,7 +16,7 @@ from beanstalkd_py.cli.argument_types import (
     Duration,
     Number,
 )
-from beanstalkd_py.core.tube_policy import TubePolicy
+from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, TubePolicy
 from beanstalkd_py.server.tube_policies import NAMES, check_pattern, check_size
 
 TABLE = "tube"
@@ -33,11 +34,21 @@ def _whole_seconds(minimum: int) -> Callable[[str], int]:
     return parse
 
 
+def _then(text: str) -> str:
+    if text in (BURY, DELETE):
+        return text
+    if text.startswith(MOVE) and is_tube_name(text.removeprefix(MOVE)):
+        return text
+    raise ValueError(f"invalid action {text!r}; use {BURY}, {DELETE} or {MOVE}TUBE")
+
+
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "max-jobs": Number("a number of jobs", 1, INT64_MAX).parse,
     "max-bytes": Bytes(1).parse,
     "default-ttr": _whole_seconds(1),
     "max-delay": _whole_seconds(0),
+    "max-reserves": Number("a number of reserves", 1, UINT32_MAX).parse,
+    "then": _then,
 }
 
 
@@ -55,6 +66,8 @@ def parse_policy(pattern: str, settings: Mapping[str, Any]) -> TubePolicy:
             fields[name.replace("-", "_")] = _PARSERS[name](str(value))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
+    if "then" in fields and "max_reserves" not in fields:
+        raise ValueError("then: requires max-reserves")
     return TubePolicy(pattern, **fields)
 
 

@@ -15,6 +15,7 @@ from core.rig import SECOND, Rig, RigClient, put_line
 
 from beanstalkd_py import errors
 from beanstalkd_py.core._core import lib
+from beanstalkd_py.core.tube_policy import TubePolicy
 
 FILE = 4096
 KINDS = [Call.FILL, Call.OPEN, Call.RENAME, Call.SYNC]
@@ -145,6 +146,25 @@ def test_fault_4_a_refused_bury_or_release_changes_nothing(folder: Path) -> None
         assert client.job(held)["state"] == "ready"
         for job in (held, buried, delayed):
             client.do(b"delete %d" % job, b"DELETED")
+
+
+@pytest.mark.parametrize("then", ["bury", "delete", "move:dead"])
+def test_a_job_that_a_policy_ends_on_a_full_disk(folder: Path, then: str) -> None:
+    """It leaves its client, is in one state, and can be deleted."""
+    with Rig(folder, file_size=FILE) as rig:
+        rig.core.set_policies([TubePolicy("default", max_reserves=1, then=then)])
+        client = rig.client()
+        held = client.put(b"h", ttr=1000)
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        assert client.reserve() == held
+        fill_up(client)
+        exhaust(client)
+        client.do(b"release %d 7 9" % held, b"RELEASED")
+        if then == "delete":
+            client.do(b"delete %d" % held, b"NOT_FOUND")
+        else:
+            assert client.job(held)["state"] == "buried"
+            client.do(b"delete %d" % held, b"DELETED")
 
 
 def exhaust(client: RigClient) -> None:

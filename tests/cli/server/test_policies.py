@@ -38,6 +38,9 @@ PUT = b"put 0 0 0 1\r\nx\r\n"
         ('[tube."m m"]\nmax-jobs = 1', ['tube."m m"', "invalid pattern"]),
         ("[tube.mails.dead]\nmax-jobs = 1", ['tube."mails"', "unknown setting 'dead'"]),
         ("[tube]\nmails = 1", ['tube."mails"', "quote a pattern"]),
+        ('[tube."m*"]\nthen = "bury"', ['tube."m*"', "then", "requires max-reserves"]),
+        ('[tube."m*"]\nmax-reserves = 1\nthen = "kick"', ["then", "use bury, delete or move:"]),
+        ('[tube."m*"]\nmax-reserves = 1\nthen = "move:-x"', ["then", "'move:-x'"]),
         ("tube = 1", ["tube", "must be tables"]),
     ],
 )
@@ -67,13 +70,19 @@ def test_values_and_their_order(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(
         '[tube."m*"]\nmax-jobs = 5\nmax-bytes = "2K"\ndefault-ttr = "2m"\nmax-delay = 7\n'
+        'max-reserves = 3\nthen = "move:dead"\n'
         '[tube."a.?"]\nmax-delay = 0\n[tube."*"]\n'
     )
     options = serve_options(serve.make_context("serve", ["--config", str(path)]))
-    wanted = (TubePolicy("m*", 5, 2048, 120, 7), TubePolicy("a.?", max_delay=0), TubePolicy("*"))
+    wanted = (
+        TubePolicy("m*", 5, 2048, 120, 7, 3, "move:dead"),
+        TubePolicy("a.?", max_delay=0),
+        TubePolicy("*"),
+    )
     assert options.policies == wanted
     shown = json.loads(run("config", "show", "--json", "--config", path).stdout)["tube"]
     first = {"pattern": "m*", "max-jobs": 5, "max-bytes": 2048, "default-ttr": 120, "max-delay": 7}
+    first |= {"max-reserves": 3, "then": "move:dead"}
     value = [first, {"pattern": "a.?", "max-delay": 0}, {"pattern": "*"}]
     assert shown == {"value": value, "from": "file"}
     assert "tube" in run("config", "show", "--config", path).stdout
@@ -91,7 +100,7 @@ def path(tmp_path: Path) -> Path:
     made = tmp_path / "file"
     tables = [f"[tube.m-{number}]\nmax-jobs = 2\ndefault-ttr = 60\n" for number in range(4)]
     # As many as the largest message has.
-    tables += [f'[tube."{"x" * 40}{number:03}.*"]\nmax-jobs = 70000\n' for number in range(999)]
+    tables += [f'[tube."{"x" * 25}{number:03}.*"]\nmax-jobs = 70000\n' for number in range(999)]
     made.write_text("".join(tables))
     return made
 

@@ -1,0 +1,74 @@
+#include "queue/job_lifetime.h"
+
+#include "base/clock.h"
+#include "jobs/job_owners.h"
+#include "queue/job_state.h"
+#include "queue/tube_refs.h"
+
+void bs_queue_drop_job(bs_queue *queue, bs_job *job)
+{
+    bs_tube *tube = job->tube;
+    tube->jobs--;
+    tube->bytes -= job->body_size;
+    queue->counters->job_bytes -= bs_job_record_bytes(job);
+    if (job->separate && queue->bodies)
+        bs_body_release(queue->bodies, job);
+    bs_job_free(job);
+    bs_refs_free_unused(queue, tube);
+}
+
+bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t body_size)
+{
+    const bool separate = queue->bodies && !tube->remote;
+    bs_job *job = separate ? bs_bodies_new_job(queue->bodies, id, body_size) : bs_job_new(id, body_size, false);
+    if (!job)
+        return NULL;
+    job->tube = tube;
+    tube->jobs++;
+    tube->bytes += body_size;
+    queue->counters->job_bytes += bs_job_record_bytes(job);
+    return job;
+}
+
+int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
+{
+    job->created_at = now.wall;
+    return bs_queue_add(queue, job, now);
+}
+
+int bs_queue_add(bs_queue *queue, bs_job *job, bs_now now)
+{
+    int error = bs_job_table_add(&queue->jobs, job);
+    if (error)
+        return error;
+    int64_t deadline = now.mono + (int64_t)job->delay * BS_SECOND;
+    job->state = job->delay ? BS_DELAYED : BS_READY;
+    job->at = job->delay ? deadline : now.wall;
+    error = bs_binlog_put(queue->binlog, job, now);
+    if (error) {
+        bs_job_table_remove(&queue->jobs, job);
+        return error;
+    }
+    queue->counters->total_jobs++;
+    job->tube->total_jobs++;
+    if (queue->workers > 1)
+        bs_owner_set(queue->shared, job->id, queue->shard);
+    if (job->delay)
+        bs_job_make_delayed(queue, job, deadline);
+    else
+        bs_job_make_ready(queue, job, now);
+    if (job->separate)
+        bs_body_arrived(queue->bodies, job);
+    return 0;
+}
+
+int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
+{
+    int error = bs_binlog_delete(queue->binlog, job, ended, now);
+    if (error)
+        return error;
+    bs_job_unlink(queue, job);
+    bs_job_table_remove(&queue->jobs, job);
+    bs_queue_drop_job(queue, job);
+    return 0;
+}
