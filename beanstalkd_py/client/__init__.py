@@ -6,7 +6,8 @@
         client.put("to=ann")
 
 `Client` is a greenstalk client with methods for the extensions, and `AsyncClient` its twin for
-asyncio. They work on C beanstalkd, too, where these methods raise MissingFeatureError.
+asyncio. They work on C beanstalkd, too, where these methods raise MissingFeatureError. `Worker`
+runs handlers for the jobs of tubes.
 """
 
 from __future__ import annotations
@@ -14,5 +15,43 @@ from __future__ import annotations
 from beanstalkd_py.client.asynchronous import AsyncClient
 from beanstalkd_py.client.records import ListedJob, ListedState
 from beanstalkd_py.client.synchronous import Client
+from beanstalkd_py.client.worker.events import (
+    BuryJob,
+    Connected,
+    Delivery,
+    Disconnected,
+    Event,
+    Finished,
+    Hook,
+    Outcome,
+    ProcessEnded,
+    ReleaseJob,
+    Started,
+    TooManyAttemptsError,
+)
+from beanstalkd_py.client.worker.hooks import log_event
+from beanstalkd_py.client.worker.retry import Backoff, Retry
+from beanstalkd_py.client.worker.worker import Worker
 
-__all__ = ["AsyncClient", "Client", "ListedJob", "ListedState"]
+__all__ = [
+    "AsyncClient",
+    "Backoff",
+    "BuryJob",
+    "Client",
+    "Connected",
+    "Delivery",
+    "Disconnected",
+    "Event",
+    "Finished",
+    "Hook",
+    "ListedJob",
+    "ListedState",
+    "Outcome",
+    "ProcessEnded",
+    "ReleaseJob",
+    "Retry",
+    "Started",
+    "TooManyAttemptsError",
+    "Worker",
+    "log_event",
+]

@@ -123,17 +123,21 @@ def pause_tube(tube: str, delay: int) -> Command[None]:
 
 
 def stats() -> Command[greenstalk.Stats]:
-    return cast(Command[greenstalk.Stats], Command(b"stats\r\n", replies.read_statistics))
+    return cast(Command[greenstalk.Stats], _statistics(b"stats", greenstalk.Stats))
 
 
 def stats_job(job_id: int) -> Command[greenstalk.StatsJob]:
-    command = Command(b"stats-job %d\r\n" % job_id, replies.read_statistics)
+    command = _statistics(b"stats-job %d" % job_id, greenstalk.StatsJob)
     return cast(Command[greenstalk.StatsJob], command)
 
 
 def stats_tube(tube: str) -> Command[greenstalk.StatsTube]:
-    command = Command(b"stats-tube %b\r\n" % _tube(tube), replies.read_statistics)
+    command = _statistics(b"stats-tube %b" % _tube(tube), greenstalk.StatsTube)
     return cast(Command[greenstalk.StatsTube], command)
+
+
+def _statistics(line: bytes, keys: type) -> Command[dict[str, int | str]]:
+    return Command(line + b"\r\n", partial(replies.read_statistics, keys.__annotations__))
 
 
 def _tube(name: str) -> bytes:

@@ -7,7 +7,7 @@ ConnectionError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import TypeVar, cast
 
 import greenstalk
@@ -85,19 +85,19 @@ def read_list() -> Decoder[list[str]]:
     return [line.removeprefix("- ") for line in lines]
 
 
-def read_statistics() -> Decoder[dict[str, int | str]]:
-    """Return keys and values of a YAML dictionary, typed as greenstalk types them."""
+def read_statistics(keys: Mapping[str, object]) -> Decoder[dict[str, int | str]]:
+    """Return keys and values of a YAML dictionary; `keys` has the type of each known key."""
     lines = yield from _read_yaml()
     pairs = (line.split(": ", 1) for line in lines)
-    return {key: _number_or_text(value) for key, value in pairs}
+    return {key: _statistic(value, keys.get(key)) for key, value in pairs}
 
 
-def _number_or_text(value: str) -> int | str:
-    try:
+def _statistic(value: str, kind: object) -> int | str:
+    # The tube 007 is no number.
+    if kind is int or (kind is None and value.isdecimal()):
         return int(value)
-    except ValueError:
-        quoted = len(value) > 1 and value[0] == value[-1] == '"'
-        return value[1:-1] if quoted else value
+    quoted = len(value) > 1 and value[0] == value[-1] == '"'
+    return value[1:-1] if quoted else value
 
 
 def read_features() -> Decoder[frozenset[str]]:

@@ -79,6 +79,14 @@ class Client(greenstalk.Client[TBody]):
             if after == 0:
                 return
 
+    def stats_job(self, job: greenstalk.JobOrID[TBody]) -> greenstalk.StatsJob:
+        """Return the statistics of a job; greenstalk would return the tube 007 as the number 7."""
+        return self._execute(commands.stats_job(job if isinstance(job, int) else job.id))
+
+    def stats_tube(self, tube: str) -> greenstalk.StatsTube:
+        """Return the statistics of a tube, whose name may be a number, too."""
+        return self._execute(commands.stats_tube(tube))
+
     def _execute(self, command: Command[Result]) -> Result:
         if command.feature is not None and command.feature not in self.features():
             raise errors.MissingFeatureError(command.feature)

@@ -9,11 +9,15 @@ import types
 from pathlib import Path
 from typing import Any, ClassVar
 
+import prometheus_client
 import pytest
 from docs.documents import document, documents
 from docs.sessions import AIRFLOW, PORT, run_session
+from processes import eventually
 from servers import free_port, ours
 from wire import Client
+
+from beanstalkd_py.client import Delivery, Finished, Outcome
 
 SPARK_QUICKSTART = "docs/spark/quickstart.md"
 
@@ -71,8 +75,8 @@ def test_tasks_for_airflow_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "<html" in (tmp_path / "report.html").read_text()
 
 
-def put(client: Client) -> None:
-    assert client.ask(b"put 1 0 60 1\r\na\r\n").startswith(b"INSERTED")
+def put(client: Client, body: bytes = b"a") -> None:
+    assert client.ask(b"put 1 0 60 %d\r\n%b\r\n" % (len(body), body)).startswith(b"INSERTED")
 
 
 def test_example_of_the_store_works(tmp_path: Path) -> None:
@@ -111,6 +115,42 @@ def test_examples_of_clients_work(name: str, index: int, printed: str) -> None:
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.stderr) == (printed, "")
+
+
+def test_example_of_the_worker_works(tmp_path: Path) -> None:
+    blocks = [one for one in document("docs/client.md").blocks if one.language == "python"]
+    code = next(block.text for block in blocks if "worker.run()" in block.text)
+    with ours() as server:
+        with Client(server.port) as client:
+            client.ask(b"use mails\r\n")
+            put(client, b"to=ann")
+            put(client, b"nobody")
+        script = tmp_path / "worker.py"
+        script.write_text(code.replace(PORT, str(server.port)))
+        command = [sys.executable, script]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
+            assert worker.stdout is not None
+            assert worker.stderr is not None
+            assert worker.stdout.readline() == b"sent to=ann\n"
+            with Client(server.port) as client:
+                client.ask(b"use mails\r\n")
+                buried = b"peek-buried\r\n"
+                assert eventually(lambda: client.ask(buried).startswith(b"FOUND"), 10)
+            worker.terminate()
+            assert worker.wait(10) == 0
+            assert b"no recipient" in worker.stderr.read()
+
+
+def test_hooks_of_the_example_work() -> None:
+    blocks = [one for one in document("docs/client.md").blocks if one.language == "python"]
+    code = next(block.text for block in blocks if "def measure" in block.text)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    delivery = Delivery(1, "mails", b"", 0, 60, 1)
+    outcome = Outcome.DELETED
+    found["measure"](Finished(delivery, outcome, 0.5))
+    text = prometheus_client.generate_latest(found["JOBS"]).decode()
+    assert 'jobs_seconds_sum{outcome="deleted",tube="mails"} 0.5' in text
 
 
 def test_imports_in_examples_work() -> None:

@@ -1,0 +1,1 @@
+"""Workers: handlers of jobs, in threads and processes, on the synchronous client."""
