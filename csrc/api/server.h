@@ -313,6 +313,11 @@ enum {
     BS_FRAME_WAITED,     /* argument: BS_WAITED_ */
     BS_FRAME_CANCELLED,  /* argument: 0 if the reply came first */
 
+    /* Sessions; content: bs_reserve_step (shard_waits.h). */
+    BS_FRAME_AWAIT,      /* to the worker that has the job, and to those where the session holds jobs; CANCEL ends it.
+                          * argument: the job, 0: none */
+    BS_FRAME_AWAITED,    /* argument: BS_WAIT_ and maybe BS_WAIT_SOON */
+
     /* About the link itself (worker_link.h). */
     BS_FRAME_DOORBELL,   /* incarnation of the sender of this frame, with the descriptor that wakes it */
     BS_FRAME_RING,       /* with the ring that it reads */

@@ -207,6 +207,15 @@ typedef enum { BS_HOLD_NONE, BS_HOLD_SYNCING, BS_HOLD_WRITTEN } bs_hold;
 bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job);
 bs_hold bs_binlog_hold(const bs_binlog *binlog);
 
+/* The same of a reply that depends on entries of this generation; 0: of none. */
+bs_hold bs_binlog_hold_generation(const bs_binlog *binlog, uint64_t generation);
+
+/* Returns the generation of the entries that are appended now; 0 without a binlog. */
+static inline uint64_t bs_binlog_generation(const bs_binlog *binlog)
+{
+    return binlog ? binlog->gen : 0;
+}
+
 /* --- rounds --- */
 
 /* Compacts, then writes what was appended. Returns 0 or BS_ERR_BINLOG. */

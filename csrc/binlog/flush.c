@@ -14,6 +14,15 @@ bs_hold bs_binlog_hold(const bs_binlog *binlog)
     return binlog->dirty ? BS_HOLD_WRITTEN : binlog->syncing_owed ? BS_HOLD_SYNCING : BS_HOLD_NONE;
 }
 
+bs_hold bs_binlog_hold_generation(const bs_binlog *binlog, uint64_t generation)
+{
+    if (!binlog || binlog->sync_interval_ns != 0)
+        return BS_HOLD_NONE;
+    if (binlog->dirty && generation == binlog->gen)
+        return BS_HOLD_WRITTEN;
+    return binlog->syncing_owed && generation == binlog->syncing ? BS_HOLD_SYNCING : BS_HOLD_NONE;
+}
+
 bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job)
 {
     if (!binlog || binlog->sync_interval_ns != 0)

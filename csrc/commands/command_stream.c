@@ -219,7 +219,7 @@ void bs_stream_finish(bs_server *server, bs_session *session, bool drained, bs_n
     session->drained = session->drained || drained;
     if (session->waiting) {
         bs_queue_stop_waiting(&server->queue, session);
-        bs_execute_served(server, session, BS_SERVED_TIMED_OUT, NULL);
+        bs_execute_served(server, session, BS_SERVED_TIMED_OUT, NULL, now);
     }
     bs_stream_resume(server, session, now);
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "commands/long_commands.h"
 #include "commands/reserve.h"
+#include "commands/wait.h"
 #include "queue/job_state.h"
 #include "queue/queue.h"
 #include "queue/tube_policies.h"
@@ -415,6 +416,7 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
     [BS_VERB_FEATURES] = do_features,
     [BS_VERB_LIST_JOBS] = do_long,
     [BS_VERB_TRUNCATE] = do_long,
+    [BS_VERB_WAIT] = bs_execute_wait,
 };
 
 void bs_count_bad_line(bs_server *server, const char *line, size_t length)

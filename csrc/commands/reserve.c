@@ -1,9 +1,11 @@
 #include "commands/reserve.h"
 
+#include "commands/wait.h"
 #include "queue/job_state.h"
 #include "queue/queue.h"
 #include "server/replies.h"
 #include "workers/claims.h"
+#include "workers/shard_waits.h"
 
 #define DEADLINE_SOON "DEADLINE_SOON\r\n"
 #define TIMED_OUT "TIMED_OUT\r\n"
@@ -27,15 +29,22 @@ void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, b
         bs_queue_wait(&server->queue, session, until);
 }
 
-void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job *job)
+void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job *job, bs_now now)
 {
     bs_server *server = context;
+    (void)now;
+    if (session->remote && session->remote->wait.active) {
+        bs_shard_wait_served(server, session, how);
+        return;
+    }
     if (session->claiming) {
         bs_claim_served(server, session, how, job);
         return;
     }
     if (how == BS_SERVED_JOB)
         bs_reply_job(server, session, "RESERVED", job);
+    else if (how == BS_SERVED_DELETED || how == BS_SERVED_BURIED)
+        bs_wait_served(server, session, how);
     else
         bs_reply(server, session, how == BS_SERVED_TIMED_OUT ? TIMED_OUT : DEADLINE_SOON, BS_HOLD_NONE);
     if (!session->proxy)

@@ -8,6 +8,6 @@
 void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, bs_now now);
 
 /* The queue's `served`; the context is the server. */
-void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job *job);
+void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job *job, bs_now now);
 
 #endif

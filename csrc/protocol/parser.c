@@ -19,7 +19,8 @@ typedef enum {
     COUNT,
     TUBE,
     TUBE_DELAY,
-    TUBE_STATE_ID_COUNT
+    TUBE_STATE_ID_COUNT,
+    TIMEOUT_ID
 } arguments;
 
 typedef struct {
@@ -62,6 +63,7 @@ static const word words[] = {
     WORD("features", BS_VERB_FEATURES, NOTHING),
     WORD("list-jobs ", BS_VERB_LIST_JOBS, TUBE_STATE_ID_COUNT),
     WORD("truncate ", BS_VERB_TRUNCATE, TUBE),
+    WORD("wait ", BS_VERB_WAIT, TIMEOUT_ID),
 };
 
 const char *const bs_state_names[BS_STATES] = {"any", "ready", "reserved", "buried", "delayed"};
@@ -217,6 +219,9 @@ static bool read_arguments(arguments kind, rest *r, bs_command *command)
         return read_tube_delay(r, command);
     case TUBE_STATE_ID_COUNT:
         return read_list(r, command);
+    case TIMEOUT_ID:
+        return read_u32(r, &command->number) && command->number <= INT32_MAX &&
+               read_number(r, UINT64_MAX, &command->id) && at_end(r);
     }
     abort();
 }

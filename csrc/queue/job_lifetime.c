@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
+#include "queue/job_waits.h"
 #include "queue/tube_refs.h"
 
 void bs_queue_drop_job(bs_queue *queue, bs_job *job)
@@ -69,6 +70,7 @@ int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
         return error;
     bs_job_unlink(queue, job);
     bs_job_table_remove(&queue->jobs, job);
+    bs_job_waits_job(queue, job->id, BS_SERVED_DELETED);
     bs_queue_drop_job(queue, job);
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "binlog_files/entry.h"
+#include "queue/job_waits.h"
 #include "queue/published_heads.h"
 
 /* --- waiters and times ------------------------------------------------------------------------------------ */
@@ -69,10 +70,26 @@ void bs_queue_wait(bs_queue *queue, bs_session *session, int64_t until)
     bs_schedule_session(queue, session);
 }
 
+int bs_queue_wait_for_job(bs_queue *queue, bs_session *session, uint64_t job, bool shared, int64_t until)
+{
+    assert(!session->waiting);
+    const int error = bs_job_wait_add(queue, session, job, shared);
+    if (error)
+        return error;
+    session->waiting = true;
+    session->reserve_until = until;
+    bs_schedule_session(queue, session);
+    return 0;
+}
+
 void bs_queue_stop_waiting(bs_queue *queue, bs_session *session)
 {
     assert(session->waiting);
     session->waiting = false;
+    if (session->waiter) {
+        bs_job_wait_remove(queue, session);
+        return;
+    }
     if (!session->proxy)
         queue->counters->waiting--;
     for (uint32_t i = 0; i < session->watch_count; i++) {
@@ -212,7 +229,7 @@ void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now)
             continue;
         bs_queue_stop_waiting(queue, session);
         bs_job_make_reserved(queue, session, job, now);
-        queue->served(queue->context, session, BS_SERVED_JOB, job);
+        queue->served(queue->context, session, BS_SERVED_JOB, job, now);
     }
 }
 
@@ -259,6 +276,7 @@ void bs_job_bury(bs_queue *queue, bs_job *job, uint32_t reserve_age, bool space,
     if (space)
         bs_binlog_update(queue->binlog, job, reserve_age, now);
     bs_job_make_buried(queue, job);
+    bs_job_waits_job(queue, job->id, BS_SERVED_BURIED);
 }
 
 static void pause_for_retry(bs_queue *queue, bs_tube *tube, bs_now now)

@@ -41,6 +41,12 @@ void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now);
 
 /* Adds the session to the waiters of all its watched tubes, until `until` at the latest. */
 void bs_queue_wait(bs_queue *queue, bs_session *session, int64_t until);
+
+/* Lets the session wait until `until` at the latest, and for DEADLINE_SOON. `shared`: for this job of this shard.
+ * Otherwise until bs_job_wait_end. 0, or -ENOMEM and nothing has changed. */
+int bs_queue_wait_for_job(bs_queue *queue, bs_session *session, uint64_t job, bool shared, int64_t until);
+
+/* Ends either wait. */
 void bs_queue_stop_waiting(bs_queue *queue, bs_session *session);
 
 /* Set the times at which a tube and a session are due (Q3, Q4). */

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
+#include "queue/job_waits.h"
 #include "queue/published_heads.h"
 #include "queue/tube_policies.h"
 #include "queue/tube_refs.h"
@@ -33,6 +34,7 @@ void bs_queue_free(bs_queue *queue)
     for (size_t i = 0; i < queue->jobs.capacity; i++)
         bs_job_free(queue->jobs.slots[i]);
     bs_job_table_free(&queue->jobs);
+    bs_job_waits_free(queue);
     bs_sessions_free(&queue->sessions);
     bs_tubes_free(&queue->tubes);
     bs_tubes_free(&queue->remote_tubes);
@@ -374,7 +376,7 @@ static void session_due(bs_queue *queue, bs_session *session, bs_now now)
     bs_heap_remove(&queue->session_times, &bs_session_kind, session->place);
     if (session->waiting && bs_queue_deadline_soon(session, now)) {
         bs_queue_stop_waiting(queue, session);
-        queue->served(queue->context, session, BS_SERVED_DEADLINE_SOON, NULL);
+        queue->served(queue->context, session, BS_SERVED_DEADLINE_SOON, NULL, now);
     }
     while (bs_heap_first_key(&session->reserved) <= now.mono) {
         bs_job *job = bs_heap_first(&session->reserved);
@@ -384,7 +386,7 @@ static void session_due(bs_queue *queue, bs_session *session, bs_now now)
     }
     if (session->waiting && session->reserve_until <= now.mono) {
         bs_queue_stop_waiting(queue, session);
-        queue->served(queue->context, session, BS_SERVED_TIMED_OUT, NULL);
+        queue->served(queue->context, session, BS_SERVED_TIMED_OUT, NULL, now);
     }
     bs_schedule_session(queue, session);
 }

@@ -8,7 +8,27 @@
 #include "jobs/tube.h"
 #include "queue/session.h"
 
-typedef enum { BS_SERVED_JOB, BS_SERVED_TIMED_OUT, BS_SERVED_DEADLINE_SOON } bs_served;
+/* How a wait ends: with a job, without one, or, of a wait for a job, with what has happened to that job. */
+typedef enum {
+    BS_SERVED_JOB,
+    BS_SERVED_TIMED_OUT,
+    BS_SERVED_DEADLINE_SOON,
+    BS_SERVED_DELETED,
+    BS_SERVED_BURIED,
+    BS_SERVED_NOT_FOUND,
+    BS_SERVED_UNREACHABLE
+} bs_served;
+
+/* job_waits.h. All zeros is empty. */
+typedef struct bs_job_wait bs_job_wait;
+
+typedef struct {
+    bs_job_wait **buckets;
+    size_t capacity; /* a power of two, or 0 */
+    size_t count;
+    bs_job_wait *first_ended;
+    bs_job_wait *last_ended;
+} bs_job_waits;
 
 /* adopted[] of a worker that is down or has sent no census. */
 #define BS_ADOPTED_UNKNOWN UINT64_MAX
@@ -42,7 +62,9 @@ typedef struct {
     bool unresponsive[BS_MAX_WORKERS]; /* has a pending claim for too long, and has sent nothing since */
     int64_t buried_sequence;
     int64_t last_buried_at;            /* wall; the times of burying rise even if the clock is set back */
-    void (*served)(void *context, bs_session *session, bs_served how, bs_job *job);
+    bs_job_waits job_waits;
+    /* The session does not wait any more, except with DELETED, BURIED and NOT_FOUND (job_waits.h). */
+    void (*served)(void *context, bs_session *session, bs_served how, bs_job *job, bs_now now);
     void *context;
 } bs_queue;
 

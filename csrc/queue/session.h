@@ -23,6 +23,7 @@
 typedef struct bs_session bs_session;
 typedef struct bs_remote bs_remote;
 typedef struct bs_trace bs_trace;
+typedef struct bs_job_waiter bs_job_waiter;
 
 /* One watched tube of one session; in the tube's list of waiters while the session waits. */
 struct bs_watch {
@@ -67,6 +68,7 @@ struct bs_session {
     uint32_t id_count;
     uint32_t id_capacity;
     int64_t reserve_until;  /* waiting: INT64_MAX: forever */
+    bs_job_waiter *waiter;  /* owned; waiting for a job (job_waits.h), not in a reserve; NULL: no */
     uint32_t place;         /* in the heap of sessions by time */
     uint32_t timeout_place; /* in the heap of timeout_schedule.h */
     int64_t received_at;    /* mono; of the last input */
@@ -84,8 +86,8 @@ struct bs_session {
     const char *skip_reply;
     uint8_t input;            /* bs_input */
     uint8_t lists;            /* bit per BS_LIST_ */
-    bool waiting : 1;         /* in a reserve */
-    bool parked : 1;          /* Python has its command, or it is a multi-shard reserve or a long command */
+    bool waiting : 1;         /* in a reserve, or for a job */
+    bool parked : 1;          /* Python has its command, or it is a multi-shard reserve or wait, or a long command */
     bool producer : 1;
     bool worker : 1;
     bool eof : 1;             /* the client sends no more; bytes may still be unread */

@@ -18,6 +18,7 @@
 #include "commands/long_commands.h"
 #include "commands/reserve.h"
 #include "queue/published_heads.h"
+#include "queue/job_waits.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
 #include "runtime/connection.h"
@@ -322,8 +323,11 @@ int bs_core_commit(bs_core *core, bs_now now)
 {
     if (core->fatal || bs_round_poll(core, true, now) != 0)
         return BS_ERR_BINLOG;
-    bs_core_run_runnable(core, now);
-    int error = bs_round_commit(core, now, true);
+    int error;
+    do {
+        bs_core_run_runnable(core, now);
+        error = bs_round_commit(core, now, true);
+    } while (!error && bs_job_waits_answer(&core->server.queue, UINT32_MAX, now) > 0);
     if (!error)
         bs_latency_end(&core->server.latency, now.mono);
     return error;

@@ -12,6 +12,8 @@
 #include "base/clock.h"
 #include "commands/command_stream.h"
 #include "commands/long_commands.h"
+#include "commands/wait.h"
+#include "queue/job_waits.h"
 #include "queue/queue.h"
 #include "runtime/connection.h"
 #include "runtime/worker_links.h"
@@ -91,7 +93,8 @@ static void run_more_input(bs_core *core, bs_now now)
 static bool has_work(const bs_core *core)
 {
     return core->server.runnable.first || core->server.more_input.first || core->server.reserving.first ||
-           core->server.first_long_command || bs_barrier_busy(&core->server) || bs_links_have_messages(core);
+           core->server.first_long_command || bs_job_waits_due(&core->server.queue) ||
+           bs_barrier_busy(&core->server) || bs_links_have_messages(core);
 }
 
 /* A single client gains nothing from a sync on another thread, which costs two wake-ups. */
@@ -235,6 +238,8 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
         run_list(core, &core->server.runnable, bs_connection_run, now);
         bs_reserves_run(&core->server, now);
     } while (core->server.runnable.first);
+    if (core->server.queue.job_waits.first_ended)
+        bs_waits_run(&core->server, now);
     if (core->server.first_long_command)
         bs_long_commands_run(&core->server, bs_distinct_time(&core->server, now));
     if (bs_barrier_busy(&core->server))

@@ -14,6 +14,7 @@
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
 #include "workers/reserve_requests.h"
+#include "workers/shard_waits.h"
 
 enum {
     MESSAGES_PER_TURN = 32, /* at once, so that one worker does not block clients and other workers */
@@ -246,6 +247,10 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
         return published(core, frame);
     default:
         break;
+    }
+    if (kind == BS_FRAME_AWAIT || kind == BS_FRAME_AWAITED) {
+        session = kind == BS_FRAME_AWAIT ? proxy_for(core, shard, number) : bs_core_find(core, number);
+        return bs_shard_wait_frame(&core->server, session, shard, frame, now);
     }
     if (kind < BS_FRAME_HEAD || kind > BS_FRAME_CANCELLED)
         return -EBADMSG;
@@ -504,6 +509,7 @@ int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now)
         bs_peer_offer_ring(&core->peers[shard], &core->server.outboxes[shard], core->wake_fd, core->incarnation);
     bs_remote_set_peer_state(&core->server, shard, BS_PEER_UP);
     bs_reserves_peer_changed(&core->server, shard, now);
+    bs_shard_waits_peer_changed(&core->server, shard);
     bs_core_resume_sessions(core, now);
     bs_core_wake(core);
     return 0;
@@ -524,6 +530,7 @@ void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now)
     bs_outbox_free(&core->server.outboxes[shard]);
     bs_barrier_down(&core->server, shard, now);
     bs_reserves_peer_changed(&core->server, shard, now);
+    bs_shard_waits_peer_changed(&core->server, shard);
     bs_core_resume_sessions(core, now);
     bs_core_wake(core);
 }

@@ -26,11 +26,25 @@ typedef struct {
     bool more; /* than fit; these are not timed, nor are others until all replies have arrived */
 } bs_outstanding_times;
 
+/* shard_waits.h. Of a proxy: token, job and active. */
+typedef struct {
+    uint64_t job;
+    uint64_t token;
+    bs_shard_set owners;     /* that may have the job */
+    bs_shard_set asked;      /* that need a CANCEL */
+    bs_shard_set unanswered;
+    bool active;
+    bool polls;              /* its timeout is 0 */
+    bool soon;               /* a job of the session times out within a second */
+    bool concluded;          /* the outcome is known */
+} bs_shard_wait;
+
 struct bs_remote {
     bs_shard_set holding_shards;               /* where it may hold jobs */
     bs_shard_set watching_shards;              /* that have its watch list */
     bs_shard_set contacted_shards;             /* that have got any frame about it, and need its CLOSE */
     bs_reserve reserve;                        /* of a session at home */
+    bs_shard_wait wait;                        /* of a session at home, or of its proxy */
     bool reserve_starts;                       /* `reserve` has its parameters and has not begun */
     uint8_t waited;                            /* BS_WAITED_: the end of a wait at home, not processed yet; 0: none */
     uint32_t deferred;                         /* BS_FRAME_: a request for this shard that waits for pending claims */

@@ -93,8 +93,9 @@ void bs_slow_unanswered(bs_server *server, bs_session *session)
         slow->ring = bs_ring_must_grow(slow->ring, &slow->head, &slow->capacity, SMALLEST, sizeof *slow->ring);
     bs_slow_record *record = at(slow, slow->count++);
     *record = bs_slow_first(server, session);
-    bool reserve = record->verb == BS_VERB_RESERVE || record->verb == BS_VERB_RESERVE_WITH_TIMEOUT;
-    record->waits = reserve && (session->waiting || session->parked);
+    const bool may_wait = record->verb == BS_VERB_RESERVE || record->verb == BS_VERB_RESERVE_WITH_TIMEOUT ||
+                          record->verb == BS_VERB_WAIT;
+    record->waits = may_wait && (session->waiting || session->parked);
 }
 
 /* --- replies ---------------------------------------------------------------------------------------------- */

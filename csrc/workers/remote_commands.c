@@ -244,6 +244,7 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
     switch (command->verb) {
     case BS_VERB_RESERVE: /* which may become a multi-shard reserve */
     case BS_VERB_RESERVE_WITH_TIMEOUT:
+    case BS_VERB_WAIT:
         return BS_ROUTE_LOCAL;
     case BS_VERB_USE:
     case BS_VERB_WATCH:

@@ -252,6 +252,7 @@ static void cancel_for_other(bs_server *server, bs_session *proxy, const bs_rese
 {
     const bool deferred = proxy->remote->deferred != 0;
     proxy->remote->deferred = 0;
+    proxy->remote->wait.active = false;
     const bool stopped = bs_claim_cancel(server, proxy, step->token, now) || deferred;
     if (step->argument)
         respond(server, proxy, BS_FRAME_CANCELLED, step->token, stopped);

@@ -54,8 +54,16 @@ class Session:
     use: Tube
     watched: list[Tube]
     waiting_since: int = 0  # the order of waiting; 0: it does not wait
+    awaited: int = 0  # the job that it waits for; 0: none
     until: int = NEVER
     out: bytes = b""
+
+    @property
+    def waits(self) -> bool:
+        return self.waiting_since > 0 or self.awaited > 0
+
+    def stop_waiting(self) -> None:
+        self.waiting_since = self.awaited = 0
 
 
 class Model:
@@ -92,7 +100,7 @@ class Model:
         return self.sessions[-1]
 
     def close(self, session: Session) -> None:
-        session.waiting_since = 0
+        session.stop_waiting()
         for job in sorted(self.held_by(session), key=lambda job: job.claim):
             self._make_ready(job)
         self.sessions.remove(session)
@@ -193,6 +201,26 @@ class Model:
             session.waiting_since = self.turn
             session.until = NEVER if seconds is None else self.now + seconds * SECOND
 
+    def await_job(self, session: Session, number: int, seconds: int) -> None:
+        job = self.jobs.get(number)
+        if job is None:
+            session.out += b"NOT_FOUND\r\n"
+        elif job.state == "buried":
+            session.out += b"BURIED %d\r\n" % number
+        elif self._soon_at(session) <= self.now:
+            session.out += b"DEADLINE_SOON\r\n"
+        elif seconds == 0:
+            session.out += b"TIMED_OUT\r\n"
+        else:
+            session.awaited = number
+            session.until = self.now + seconds * SECOND
+
+    def _answer_waiters(self, job: Job, word: bytes) -> None:
+        for session in self.sessions:
+            if session.awaited == job.id:
+                session.stop_waiting()
+                session.out += b"%b %d\r\n" % (word, job.id)
+
     def reserve_job(self, session: Session, number: int) -> None:
         job = self.jobs.get(number)
         if job is None or job.state == "reserved":
@@ -216,6 +244,7 @@ class Model:
         del self.jobs[number]
         job.tube.deletes += 1
         session.out += b"DELETED\r\n"
+        self._answer_waiters(job, b"DELETED")
         self._let_go()
 
     def release(self, session: Session, number: int, pri: int, delay: int) -> None:
@@ -235,6 +264,7 @@ class Model:
             job.counts["buries"] += 1
             job.unwritten = False
             session.out += b"BURIED\r\n"
+            self._answer_waiters(job, b"BURIED")
 
     def touch(self, session: Session, number: int) -> None:
         if job := self._held(session, number):
@@ -265,6 +295,7 @@ class Model:
         free = [j for j in self.jobs.values() if j.tube.name == name and j.state != "reserved"]
         for job in free:
             del self.jobs[job.id]
+            self._answer_waiters(job, b"DELETED")
         session.out += b"TRUNCATED %d\r\n" % len(free)
         self._let_go()
 
@@ -316,7 +347,7 @@ class Model:
         events: list[tuple[int, int, int, Callable[[], None]]] = []
         for session in self.sessions:
             times = [job.at for job in self.held_by(session)]
-            if session.waiting_since:
+            if session.waits:
                 times += [self._soon_at(session), session.until]
             at = min(times, default=NEVER)
             events.append((at, 2, session.number, partial(self._session_due, session)))
@@ -327,14 +358,14 @@ class Model:
         self._serve(tube)
 
     def _session_due(self, session: Session) -> None:
-        if session.waiting_since and self._soon_at(session) <= self.now:
-            session.waiting_since = 0
+        if session.waits and self._soon_at(session) <= self.now:
+            session.stop_waiting()
             session.out += b"DEADLINE_SOON\r\n"
         for job in sorted(self.held_by(session), key=lambda job: (job.at, job.id)):
             if job.at <= self.now:
                 job.counts["timeouts"] += 1
                 self.timeouts += 1
                 self._make_ready(job)
-        if session.waiting_since and session.until <= self.now:
-            session.waiting_since = 0
+        if session.waits and session.until <= self.now:
+            session.stop_waiting()
             session.out += b"TIMED_OUT\r\n"

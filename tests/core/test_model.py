@@ -27,6 +27,8 @@ ACTIONS = st.one_of(
     st.tuples(st.just("reserve"), st.one_of(st.none(), st.integers(0, 4))),
     st.tuples(st.just("reserve"), st.just(0)),
     st.tuples(st.just("reserve_job"), ids),
+    st.tuples(st.just("await_job"), ids, st.integers(0, 4)),
+    st.tuples(st.just("await_job"), ids, st.integers(1, 4)),
     st.tuples(st.just("delete"), ids),
     st.tuples(st.just("release"), ids, priorities, delays),
     st.tuples(st.just("bury"), ids, priorities),
@@ -99,7 +101,7 @@ class Comparison:
             self.model.close(pair.model)
             pair.real.close()
             self.pairs[which] = self.open()
-        elif not pair.model.waiting_since:
+        elif not pair.model.waits:
             pair.real.send(line_of(str(name), arguments))
             getattr(self.model, str(name))(pair.model, *arguments)
         for other in self.pairs:
@@ -190,6 +192,9 @@ def line_of(name: str, arguments: list[object]) -> bytes:
         pri, delay, ttr = values
         assert isinstance(pri, int) and isinstance(delay, int) and isinstance(ttr, int)
         return put_line(b"x", pri, delay, ttr)
+    if name == "await_job":
+        number, seconds = values
+        return b"wait %b %b\r\n" % (text(seconds), text(number))
     if name == "reserve":
         (seconds,) = values
         return b"reserve\r\n" if seconds is None else b"reserve-with-timeout %b\r\n" % text(seconds)

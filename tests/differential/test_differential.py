@@ -161,6 +161,7 @@ odd_lines = st.sampled_from(
         b"pause-tube",
         b"reserve-mode x",
         b"truncate-tube x",
+        b"wait",
         b"peek 0",
         b"peek x",
     ]

@@ -14,7 +14,9 @@ from servers import Server, ours
 from wire import FENCE, FENCE_REPLY, Client, Connect
 
 # The seconds in which most faults of several workers would show.
-EVERYDAY_WITH_TWO = ("test_jobs", "test_reserve", "test_tubes", "test_stats", "test_extensions")
+EVERYDAY_WITH_TWO = (
+    *("test_jobs", "test_reserve", "test_tubes", "test_stats", "test_extensions", "test_wait"),
+)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

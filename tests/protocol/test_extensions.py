@@ -9,8 +9,8 @@ from wire import FENCE, FENCE_REPLY, Client, Connect, in_tube, list_of
 
 BAD = b"BAD_FORMAT\r\n"
 UNKNOWN = b"UNKNOWN_COMMAND\r\n"
-FEATURES = [b"list-jobs", b"truncate"]
-COMMANDS = [b"features", b"list-jobs default any 0 10", b"truncate default"]
+FEATURES = [b"list-jobs", b"truncate", b"wait"]
+COMMANDS = [b"features", b"list-jobs default any 0 10", b"truncate default", b"wait 0 1"]
 
 
 def ids(client: Client, tube: bytes, state: bytes = b"any", limit: int = 1000) -> list[int]:
@@ -60,6 +60,19 @@ def test_beanstalkd_knows_none_of_them(line: bytes) -> None:
         (b"list-jobs any 0 1", BAD),
         (b"list-jobs  t any 0 1", BAD),
         (b"list-jobs %b any 0 1" % (b"x" * 201), BAD),
+        (b"wait", UNKNOWN),
+        (b"waitx", UNKNOWN),
+        (b"wait ", BAD),
+        (b"wait 1", BAD),
+        (b"wait 1 ", BAD),
+        (b"wait 1 x", BAD),
+        (b"wait x 1", BAD),
+        (b"wait -1 1", BAD),
+        (b"wait 1 1 ", BAD),
+        (b"wait 1 1x", BAD),
+        (b"wait 1 1 1", BAD),
+        (b"wait 2147483648 1", BAD),
+        (b"wait 1 18446744073709551616", BAD),
         (b"truncate", UNKNOWN),
         (b"truncate-tube t", UNKNOWN),
         (b"truncate ", BAD),

@@ -68,7 +68,10 @@ QUEUE_TIME = BucketBounds(20, 48, step=2, per_unit=NS_PER_S)
 JOB_STATES = ("ready", "reserved", "delayed", "buried")
 ROLES = {"producer": "producers", "worker": "workers", "waiting": "waiting"}
 
-TIMED = (*COMMANDS, "reserve-job", "kick-job", "features", "list-jobs", "truncate", "quit")
+TIMED = (
+    *(*COMMANDS, "reserve-job", "kick-job", "features", "list-jobs", "truncate", "wait"),
+    "quit",
+)
 """In the order of bs_verb in csrc/api/types.h. A quit has no reply, so no duration."""
 
 REFUSED = (

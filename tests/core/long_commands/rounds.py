@@ -15,10 +15,10 @@ MOST_ROUNDS = 100_000
 class Rounds:
     """One core, open during a `with` block and then released as by a kill."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, sync_interval_ns: int = -1) -> None:
         path = None if folder is None else str(folder)
         self.shared = new_shared()
-        self.core = Core(CoreConfig(path, sync_interval_ns=-1), self.shared)
+        self.core = Core(CoreConfig(path, sync_interval_ns=sync_interval_ns), self.shared)
         self.core.recover()
         self.clients: list[socket.socket] = []
 

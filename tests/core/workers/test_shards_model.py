@@ -59,6 +59,7 @@ JOB_COMMANDS = st.one_of(
     st.tuples(st.just("put"), priorities, st.just(0)),
     st.tuples(st.just("reserve"), st.just(0)),
     st.tuples(st.just("put_wrong")),
+    st.tuples(st.just("await_job"), ids, st.just(0)),
     st.tuples(st.just("delete"), ids),
     st.tuples(st.just("release"), ids, priorities, delays),
     st.tuples(st.just("bury"), ids, priorities),
@@ -73,7 +74,10 @@ JOB_COMMANDS = st.one_of(
     st.tuples(st.just("watched")),
     st.tuples(st.just("used")),
 )
-WAITS = st.tuples(st.just("reserve"), st.sampled_from([None, LONG]))
+WAITS = st.one_of(
+    st.tuples(st.just("reserve"), st.sampled_from([None, LONG])),
+    st.tuples(st.just("await_job"), ids, st.just(LONG)),
+)
 
 
 class Pair:
@@ -92,7 +96,7 @@ class Pair:
 
     @property
     def waits(self) -> bool:
-        return self.model.waiting_since > 0
+        return self.model.waits
 
 
 class Sharded(RuleBasedStateMachine):
@@ -128,7 +132,9 @@ class Sharded(RuleBasedStateMachine):
     def waits_widely(self, but: Pair | None = None) -> bool:
         """Does a client wait on several shards?"""
         return any(
-            pair.waits and pair is not but and len(set(map(self.shard, pair.model.watched))) > 1
+            pair.model.waiting_since
+            and pair is not but
+            and len(set(map(self.shard, pair.model.watched))) > 1
             for pair in self.pairs
         )
 
@@ -180,7 +186,7 @@ class Sharded(RuleBasedStateMachine):
         if half:
             pair.real.finish()
             if pair.waits:
-                pair.model.waiting_since = 0
+                pair.model.stop_waiting()
                 pair.model.out += b"TIMED_OUT\r\n"
             self.agree()
         self.model.close(pair.model)
@@ -196,7 +202,7 @@ class Sharded(RuleBasedStateMachine):
         waiting = [
             pair
             for pair in self.pairs
-            if pair.waits
+            if pair.model.waiting_since
             and pair.home != shard
             and shard in set(map(self.shard, pair.model.watched))
         ]
@@ -219,6 +225,7 @@ class Sharded(RuleBasedStateMachine):
             self.commands_for_a_worker_that_is_down(shard)
         self.cluster.start(shard)
         self.cluster.settle()
+        self.the_new_worker_lacks_jobs()
         self.observers[shard] = self.open(shard)
         for n in at_home:
             self.pairs[n] = self.open(shard)
@@ -232,7 +239,7 @@ class Sharded(RuleBasedStateMachine):
                 del model.jobs[job.id]
         gone = [pair for pair in self.everyone if pair.home == shard]
         for pair in gone:
-            pair.model.waiting_since = 0
+            pair.model.stop_waiting()
             pair.unread = []
         for pair in gone:
             model.close(pair.model)
@@ -242,6 +249,13 @@ class Sharded(RuleBasedStateMachine):
                 # Their worker takes the order from later frames of the workers that use them.
                 self.born[tube.name] = tube, UNKNOWN
         self.steps += 1
+
+    def the_new_worker_lacks_jobs(self) -> None:
+        """Clients that wait for jobs of the old worker are answered."""
+        for session in self.model.sessions:
+            if session.awaited and session.awaited not in self.model.jobs:
+                session.stop_waiting()
+                session.out += MISSING
 
     def commands_for_a_worker_that_is_down(self, shard: int) -> None:
         pair = next(pair for pair in self.observers if pair.home != shard)
@@ -332,6 +346,8 @@ class Sharded(RuleBasedStateMachine):
                 return b"reserve\r\n"
             case "reserve", seconds:
                 return b"reserve-with-timeout %d\r\n" % seconds
+            case "await_job", number, seconds:
+                return b"wait %d %d\r\n" % (seconds, number)
             case "pause", name, seconds:
                 return b"pause-tube %b %d\r\n" % (name.encode(), seconds)
             case "peek_first", state:
@@ -425,7 +441,9 @@ class Sharded(RuleBasedStateMachine):
         assert total(self.cluster, "urgent") == urgent
         assert total(self.cluster, "total_jobs") == self.model.total
         assert total(self.cluster, "tubes") == len(self.model.tubes)
-        assert total(self.cluster, "waiting") == sum(pair.waits for pair in self.pairs)
+        assert total(self.cluster, "waiting") == sum(
+            bool(pair.model.waiting_since) for pair in self.pairs
+        )
         assert total(self.cluster, "connections") == len(self.everyone)
         assert total(self.cluster, "producers") == sum(pair.put_once for pair in self.everyone)
         assert total(self.cluster, "workers") == sum(pair.reserved_once for pair in self.everyone)
