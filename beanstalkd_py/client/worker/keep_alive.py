@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ class KeepAlive:
         self._held: list[_Held] = []
         self._changed = threading.Condition()
         self._closed = False
+        self._wake_mono = math.inf
         self._thread = threading.Thread(target=self._run, name="keep-alive", daemon=True)
 
     def start(self) -> None:
@@ -47,7 +49,10 @@ class KeepAlive:
         held = _Held(delivery, touch, _next_touch(delivery))
         with self._changed:
             self._held.append(held)
-            self._changed.notify()
+            # Not for each job: waking the thread takes longer than a short handler.
+            if held.due_mono < self._wake_mono:
+                self._wake_mono = held.due_mono
+                self._changed.notify()
         try:
             yield
         finally:
@@ -58,8 +63,8 @@ class KeepAlive:
         while not self._closed:
             with self._changed:
                 due = [held for held in self._held if held.due_mono <= time.monotonic()]
-                if not due:
-                    self._changed.wait(self._pause_s())
+                if not due and not self._closed:
+                    self._sleep()
             # Without the lock: a server that is slow must not keep handlers from their start.
             for held in due:
                 if held.touch():
@@ -69,12 +74,13 @@ class KeepAlive:
                     with self._changed:
                         self._drop(held)
 
-    def _pause_s(self) -> float | None:
-        if self._closed:
-            return 0
-        if not self._held:
-            return None
-        return max(min(held.due_mono for held in self._held) - time.monotonic(), 0)
+    def _sleep(self) -> None:
+        """Wait until a touch may be due, of a job that is held or of one that has ended."""
+        now_mono = time.monotonic()
+        due_mono = min((held.due_mono for held in self._held), default=math.inf)
+        if due_mono < math.inf or self._wake_mono <= now_mono:
+            self._wake_mono = due_mono
+        self._changed.wait(min(self._wake_mono - now_mono, threading.TIMEOUT_MAX))
 
     def _drop(self, held: _Held) -> None:
         with contextlib.suppress(ValueError):
