@@ -13,7 +13,7 @@ runs handlers for the jobs of tubes.
 from __future__ import annotations
 
 from beanstalkd_py.client.asynchronous import AsyncClient
-from beanstalkd_py.client.records import ListedJob, ListedState
+from beanstalkd_py.client.records import JobEnd, ListedJob, ListedState
 from beanstalkd_py.client.synchronous import Client
 from beanstalkd_py.client.worker.events import (
     BuryJob,
@@ -44,6 +44,7 @@ __all__ = [
     "Event",
     "Finished",
     "Hook",
+    "JobEnd",
     "ListedJob",
     "ListedState",
     "Outcome",

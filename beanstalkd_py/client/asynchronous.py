@@ -15,7 +15,7 @@ from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUB
 from beanstalkd_py import errors
 from beanstalkd_py.client import commands
 from beanstalkd_py.client.commands import Command
-from beanstalkd_py.client.records import ListedJob, ListedState
+from beanstalkd_py.client.records import JobEnd, ListedJob, ListedState
 from beanstalkd_py.client.replies import LINE, DecodeBody, Decoder, Result, TBody, body_decoder
 
 
@@ -131,6 +131,14 @@ class AsyncClient(Generic[TBody]):
             if after == 0:
                 return
 
+    async def wait(self, seconds: int, job: greenstalk.JobOrID[TBody]) -> JobEnd:
+        """Wait at most `seconds` until a job has ended or is buried.
+
+        Raises greenstalk.NotFoundError if there is no such job: after its put, it has ended. Raises
+        greenstalk.TimedOutError, and greenstalk.DeadlineSoonError as a reserve does.
+        """
+        return await self._execute(commands.wait(seconds, commands.id_of(job)))
+
     async def put(
         self,
         body: TBody,
@@ -178,7 +186,7 @@ class AsyncClient(Generic[TBody]):
 
     async def delete(self, job: greenstalk.JobOrID[TBody]) -> None:
         """Delete a job."""
-        await self._execute(commands.delete(_id_of(job)))
+        await self._execute(commands.delete(commands.id_of(job)))
 
     async def release(
         self,
@@ -219,7 +227,7 @@ class AsyncClient(Generic[TBody]):
 
     async def kick_job(self, job: greenstalk.JobOrID[TBody]) -> None:
         """Make a delayed or buried job ready."""
-        await self._execute(commands.kick_job(_id_of(job)))
+        await self._execute(commands.kick_job(commands.id_of(job)))
 
     async def stats(self) -> greenstalk.Stats:
         """Return the statistics of the server."""
@@ -227,7 +235,7 @@ class AsyncClient(Generic[TBody]):
 
     async def stats_job(self, job: greenstalk.JobOrID[TBody]) -> greenstalk.StatsJob:
         """Return the statistics of a job."""
-        return await self._execute(commands.stats_job(_id_of(job)))
+        return await self._execute(commands.stats_job(commands.id_of(job)))
 
     async def stats_tube(self, tube: str) -> greenstalk.StatsTube:
         """Return the statistics of a tube."""
@@ -303,7 +311,3 @@ async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:
         return await reader.readexactly(size)
     except asyncio.IncompleteReadError as error:
         return error.partial
-
-
-def _id_of(job: greenstalk.JobOrID[TBody]) -> int:
-    return job if isinstance(job, int) else job.id

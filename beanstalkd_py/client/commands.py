@@ -14,7 +14,7 @@ import greenstalk
 
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.client import replies
-from beanstalkd_py.client.records import JobPage, ListedState
+from beanstalkd_py.client.records import JobEnd, JobPage, ListedState
 from beanstalkd_py.client.replies import DecodeBody, Decoder, Result, TBody
 
 PAGE_ROWS = 1000
@@ -42,6 +42,10 @@ def truncate(tube: str) -> Command[int]:
 def list_jobs(tube: str, state: ListedState, after: int) -> Command[JobPage]:
     line = b"list-jobs %b %b %d %d\r\n" % (_tube(tube), state.encode("ascii"), after, PAGE_ROWS)
     return Command(line, replies.read_page, "list-jobs")
+
+
+def wait(seconds: int, job_id: int) -> Command[JobEnd]:
+    return Command(b"wait %d %d\r\n" % (seconds, job_id), replies.read_end, "wait")
 
 
 def put(body: bytes, priority: int, delay: int, ttr: int) -> Command[int]:
@@ -145,3 +149,7 @@ def _tube(name: str) -> bytes:
     if not is_tube_name(name):
         raise ValueError(f"invalid tube name {name!r}: use {TUBE_NAMES}")
     return name.encode("ascii")
+
+
+def id_of(job: greenstalk.JobOrID[TBody]) -> int:
+    return job if isinstance(job, int) else job.id

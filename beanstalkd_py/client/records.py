@@ -9,6 +9,10 @@ ListedState = Literal["ready", "delayed", "buried", "reserved", "any"]
 """The states that `list_jobs` accepts."""
 
 
+JobEnd = Literal["deleted", "buried"]
+"""The results of `wait`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ListedJob:
     """A job of `list_jobs`: the fields of `stats-job`, times in seconds, and the body's size."""

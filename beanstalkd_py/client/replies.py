@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 import greenstalk
 
-from beanstalkd_py.client.records import JobPage, ListedJob
+from beanstalkd_py.client.records import JobEnd, JobPage, ListedJob
 
 LINE = -1
 """The request for a line."""
@@ -107,6 +107,15 @@ def read_features() -> Decoder[frozenset[str]]:
     except greenstalk.UnknownCommandError:
         return frozenset()
     return frozenset(names)
+
+
+def read_end() -> Decoder[JobEnd]:
+    """Return the end of a job that was waited for; here BURIED is no error."""
+    try:
+        yield from read_nothing(b"DELETED")
+    except greenstalk.BuriedError:
+        return "buried"
+    return "deleted"
 
 
 def read_page() -> Decoder[JobPage]:

@@ -11,7 +11,7 @@ from greenstalk import DEFAULT_TUBE
 from beanstalkd_py import errors
 from beanstalkd_py.client import commands
 from beanstalkd_py.client.commands import Command
-from beanstalkd_py.client.records import ListedJob, ListedState
+from beanstalkd_py.client.records import JobEnd, ListedJob, ListedState
 from beanstalkd_py.client.replies import LINE, Decoder, Result, TBody
 
 
@@ -79,9 +79,17 @@ class Client(greenstalk.Client[TBody]):
             if after == 0:
                 return
 
+    def wait(self, seconds: int, job: greenstalk.JobOrID[TBody]) -> JobEnd:
+        """Wait at most `seconds` until a job has ended or is buried.
+
+        Raises greenstalk.NotFoundError if there is no such job: after its put, it has ended. Raises
+        greenstalk.TimedOutError, and greenstalk.DeadlineSoonError as a reserve does.
+        """
+        return self._execute(commands.wait(seconds, commands.id_of(job)))
+
     def stats_job(self, job: greenstalk.JobOrID[TBody]) -> greenstalk.StatsJob:
         """Return the statistics of a job; greenstalk would return the tube 007 as the number 7."""
-        return self._execute(commands.stats_job(job if isinstance(job, int) else job.id))
+        return self._execute(commands.stats_job(commands.id_of(job)))
 
     def stats_tube(self, tube: str) -> greenstalk.StatsTube:
         """Return the statistics of a tube, whose name may be a number, too."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -109,11 +110,19 @@ def test_both_clients_have_the_same_methods() -> None:
 
 def test_extensions(server: Server, name: str) -> None:
     async def use(client: AsyncClient[str]) -> None:
-        assert {"list-jobs", "truncate"} <= await client.features()
+        assert {"list-jobs", "truncate", "wait"} <= await client.features()
         ids = [await client.put("x") for _ in range(1001)]
         assert [job.id for job in await collect(client.list_jobs(name, "ready"))] == ids
         assert await client.truncate(name) == 1001
         assert await collect(client.list_jobs(name)) == []
+        with pytest.raises(greenstalk.NotFoundError):
+            await client.wait(0, ids[0])
+        job = await client.put("x")
+        async with connect(server, name) as other:
+            waiting = asyncio.create_task(other.wait(10, job))
+            await asyncio.sleep(0.1)
+            await client.delete(job)
+            assert await waiting == "deleted"
 
     run(server, name, use)
 
@@ -255,10 +264,15 @@ def test_unix_sockets(tmp_path: Path, name: str) -> None:
                 assert await client.using() == name
 
         try:
-            assert eventually(path.exists, 10)
+            assert eventually(lambda: accepts(path), 10)
             asyncio.run(main())
         finally:
             server.terminate()
+
+
+def accepts(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 def test_tls(tmp_path: Path, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 
 import greenstalk
 import pytest
@@ -32,7 +33,7 @@ def test_commands_of_greenstalk(any_server: Server, name: str) -> None:
 
 def test_features(server: Server, beanstalkd: Server, name: str) -> None:
     with connect(server, name) as client:
-        assert {"list-jobs", "truncate"} <= client.features()
+        assert {"list-jobs", "truncate", "wait"} <= client.features()
     with connect(beanstalkd, name) as client:
         assert client.features() == frozenset()
 
@@ -45,17 +46,21 @@ def test_features_are_asked_once(beanstalkd: Server, name: str) -> None:
         assert client.features() == frozenset()
 
 
-@pytest.mark.parametrize("feature", ["list-jobs", "truncate"])
+@pytest.mark.parametrize(
+    ("feature", "use"),
+    [
+        ("list-jobs", lambda client, job: next(client.list_jobs("default"))),
+        ("truncate", lambda client, job: client.truncate("default")),
+        ("wait", lambda client, job: client.wait(0, job)),
+    ],
+)
 def test_a_missing_extension_is_named_and_changes_nothing(
-    beanstalkd: Server, name: str, feature: str
+    beanstalkd: Server, name: str, feature: str, use: Callable[[Client[str], int], object]
 ) -> None:
     with connect(beanstalkd, name) as client:
-        client.put("stays")
+        job = client.put("stays")
         with pytest.raises(errors.MissingFeatureError, match=f'"{feature}"') as caught:
-            if feature == "truncate":
-                client.truncate(name)
-            else:
-                list(client.list_jobs(name))
+            use(client, job)
         assert caught.value.feature == feature
         assert client.reserve(timeout=0).body == "stays"
 
@@ -102,6 +107,29 @@ def test_a_page_is_read_when_it_is_needed(server: Server, name: str) -> None:
         next(jobs)
         client.truncate(name)
         assert len(list(jobs)) == 999
+
+
+def test_wait_for_the_end_of_a_job(server: Server, name: str) -> None:
+    with connect(server, name) as client, connect(server, name) as other:
+        job = client.put("x")
+        thread = threading.Timer(0.2, lambda: other.delete(other.reserve(timeout=0)))
+        thread.start()
+        assert client.wait(10, job) == "deleted"
+        thread.join()
+        with pytest.raises(greenstalk.NotFoundError):
+            client.wait(0, job)
+
+
+def test_wait_for_a_job_that_does_not_end(server: Server, name: str) -> None:
+    with connect(server, name) as client:
+        client.put("x", ttr=1)
+        with pytest.raises(greenstalk.TimedOutError):
+            client.wait(0, client.peek_ready())
+        job = client.reserve(timeout=0)
+        with pytest.raises(greenstalk.DeadlineSoonError):
+            client.wait(10, job)
+        client.bury(job)
+        assert client.wait(10, job) == "buried"
 
 
 @pytest.mark.parametrize("wrong", ["", "-x", "a b", "x" * 201, "a\r\nput 0 0 1 1"])
