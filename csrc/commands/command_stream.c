@@ -188,6 +188,25 @@ static size_t execute_input(bs_server *server, bs_session *session, const char *
     return done;
 }
 
+static void end_wait(bs_server *server, bs_session *session, bs_now now)
+{
+    bs_queue_stop_waiting(&server->queue, session);
+    bs_execute_served(server, session, BS_SERVED_TIMED_OUT, NULL, now);
+}
+
+void bs_stream_look_ahead(bs_server *server, bs_session *session, const char *more, size_t length, bs_now now)
+{
+    static const char line[BS_ABORT_BYTES + 1] = "reserve-abort\r\n";
+    size_t buffered = bs_bytes_length(&session->in);
+    if (!session->waiting || session->proxy || buffered + length < BS_ABORT_BYTES)
+        return;
+    if (buffered > BS_ABORT_BYTES)
+        buffered = BS_ABORT_BYTES;
+    if ((buffered == 0 || memcmp(bs_bytes_data(&session->in), line, buffered) == 0) &&
+        memcmp(more, line + buffered, BS_ABORT_BYTES - buffered) == 0)
+        end_wait(server, session, now);
+}
+
 void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
 {
     size_t done = 0;
@@ -197,6 +216,7 @@ void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, s
         bs_session_break(server, session);
     else if (done == 0)
         bs_stream_resume(server, session, now);
+    bs_stream_look_ahead(server, session, "", 0, now);
     bs_timeouts_received(server, session, now);
 }
 
@@ -211,15 +231,14 @@ void bs_stream_resume(bs_server *server, bs_session *session, bs_now now)
         session->closing = true;
         bs_session_list_add(&server->dirty, session);
     }
+    bs_stream_look_ahead(server, session, "", 0, now);
 }
 
 void bs_stream_finish(bs_server *server, bs_session *session, bool drained, bs_now now)
 {
     session->eof = true;
     session->drained = session->drained || drained;
-    if (session->waiting) {
-        bs_queue_stop_waiting(&server->queue, session);
-        bs_execute_served(server, session, BS_SERVED_TIMED_OUT, NULL, now);
-    }
+    if (session->waiting)
+        end_wait(server, session, now);
     bs_stream_resume(server, session, now);
 }

@@ -19,6 +19,12 @@ void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, s
 /* Executes buffered input. */
 void bs_stream_resume(bs_server *server, bs_session *session, bs_now now);
 
+enum { BS_ABORT_BYTES = 15 }; /* of a line reserve-abort */
+
+/* Ends the session's wait if its next line is reserve-abort: `more` are bytes that follow its buffered input, and stay
+ * unread. Called when a wait begins, and when input arrives during one. */
+void bs_stream_look_ahead(bs_server *server, bs_session *session, const char *more, size_t length, bs_now now);
+
 /* The client has closed its sending side. With `drained` all its bytes have been fed. */
 void bs_stream_finish(bs_server *server, bs_session *session, bool drained, bs_now now);
 

@@ -373,6 +373,13 @@ static void do_features(bs_server *server, bs_session *session, const bs_command
     bs_reply_features(server, session);
 }
 
+/* A wait before it has ended already: bs_stream_look_ahead. */
+static void do_reserve_abort(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)command, (void)now;
+    bs_reply(server, session, "ABORTED\r\n", BS_HOLD_NONE);
+}
+
 static void do_long(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
@@ -417,6 +424,7 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
     [BS_VERB_LIST_JOBS] = do_long,
     [BS_VERB_TRUNCATE] = do_long,
     [BS_VERB_WAIT] = bs_execute_wait,
+    [BS_VERB_RESERVE_ABORT] = do_reserve_abort,
 };
 
 void bs_count_bad_line(bs_server *server, const char *line, size_t length)

@@ -64,6 +64,7 @@ static const word words[] = {
     WORD("list-jobs ", BS_VERB_LIST_JOBS, TUBE_STATE_ID_COUNT),
     WORD("truncate ", BS_VERB_TRUNCATE, TUBE),
     WORD("wait ", BS_VERB_WAIT, TIMEOUT_ID),
+    WORD("reserve-abort", BS_VERB_RESERVE_ABORT, NOTHING),
 };
 
 const char *const bs_state_names[BS_STATES] = {"any", "ready", "reserved", "buried", "delayed"};
@@ -228,6 +229,7 @@ static bool read_arguments(arguments kind, rest *r, bs_command *command)
 
 bs_parsed bs_parse(const char *line, size_t length, bs_command *command)
 {
+    bs_parsed refusal = BS_UNKNOWN_COMMAND;
     if (memchr(line, '\0', length))
         return BS_BAD_FORMAT;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -236,7 +238,11 @@ bs_parsed bs_parse(const char *line, size_t length, bs_command *command)
             continue;
         *command = (bs_command){.verb = (bs_verb)w->verb};
         rest r = {line + w->length, line + length};
-        return read_arguments((arguments)w->arguments, &r, command) ? BS_PARSED : BS_BAD_FORMAT;
+        if (read_arguments((arguments)w->arguments, &r, command))
+            return BS_PARSED;
+        refusal = BS_BAD_FORMAT;
+        if (w->verb != BS_VERB_RESERVE)
+            break; /* words of extensions start with that one */
     }
-    return BS_UNKNOWN_COMMAND;
+    return refusal;
 }

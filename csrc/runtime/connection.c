@@ -175,12 +175,23 @@ static void receive(bs_core *core, bs_session *session, bs_now now)
         bs_session_break(&core->server, session);
 }
 
+/* Input of a session that waits stays in its socket. */
+static void look_ahead(bs_core *core, bs_session *session, bs_now now)
+{
+    char bytes[BS_ABORT_BYTES];
+    const ssize_t length = recv(session->fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_PEEK);
+    if (length > 0)
+        bs_stream_look_ahead(&core->server, session, bytes, (size_t)length, now);
+}
+
 void bs_connection_run(bs_core *core, bs_session *session, bs_now now)
 {
     if (bs_bytes_length(&session->in) > 0 || session->drained)
         bs_stream_resume(&core->server, session, now);
     if (session->readable && !session->backlog && !bs_stream_blocked(&core->server, session))
         receive(core, session, now);
+    if (session->waiting && session->readable)
+        look_ahead(core, session, now);
     if (session->readable && !bs_stream_blocked(&core->server, session))
         bs_session_list_add(&core->server.more_input, session);
 }

@@ -259,6 +259,7 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
     case BS_VERB_LIST_TUBES_WATCHED:
     case BS_VERB_PAUSE_TUBE:
     case BS_VERB_QUIT:
+    case BS_VERB_RESERVE_ABORT:
         return BS_ROUTE_LOCAL;
     default:
         break;

@@ -170,10 +170,14 @@ void bs_reserve_request_claim(bs_reserve_call *call, uint32_t shard, uint64_t to
 
 void bs_reserve_request_wait(bs_reserve_call *call, uint32_t shard, uint64_t token, int64_t until)
 {
-    if (is_here(call, shard))
-        bs_claim_wait(call->server, call->session, token, until, call->now);
-    else
+    if (!is_here(call, shard)) {
         send(call, shard, BS_FRAME_WAIT, token, 0);
+        return;
+    }
+    bs_claim_wait(call->server, call->session, token, until, call->now);
+    bs_session *session = call->session;
+    if (session->waiting && (session->readable || bs_bytes_length(&session->in) > 0))
+        bs_session_list_add(&call->server->runnable, session); /* a reserve-abort may have arrived meanwhile */
 }
 
 void bs_reserve_request_take(bs_reserve_call *call, uint32_t shard, uint64_t token)

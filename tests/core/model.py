@@ -215,6 +215,12 @@ class Model:
             session.awaited = number
             session.until = self.now + seconds * SECOND
 
+    def abort(self, session: Session) -> None:
+        if session.waits:
+            session.stop_waiting()
+            session.out += b"TIMED_OUT\r\n"
+        session.out += b"ABORTED\r\n"
+
     def _answer_waiters(self, job: Job, word: bytes) -> None:
         for session in self.sessions:
             if session.awaited == job.id:

@@ -26,6 +26,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("put"), priorities, st.just(0), ttrs),
     st.tuples(st.just("reserve"), st.one_of(st.none(), st.integers(0, 4))),
     st.tuples(st.just("reserve"), st.just(0)),
+    st.tuples(st.just("abort")),
     st.tuples(st.just("reserve_job"), ids),
     st.tuples(st.just("await_job"), ids, st.integers(0, 4)),
     st.tuples(st.just("await_job"), ids, st.integers(1, 4)),
@@ -52,6 +53,7 @@ ACTIONS = st.one_of(
 STEPS = st.lists(st.tuples(st.integers(0, SESSIONS - 1), ACTIONS), min_size=50, max_size=150)
 
 LINES = {
+    "abort": b"reserve-abort\r\n",
     "reserve_job": b"reserve-job %d\r\n",
     "delete": b"delete %d\r\n",
     "release": b"release %d %d %d\r\n",
@@ -101,7 +103,7 @@ class Comparison:
             self.model.close(pair.model)
             pair.real.close()
             self.pairs[which] = self.open()
-        elif not pair.model.waits:
+        elif name == "abort" or not pair.model.waits:
             pair.real.send(line_of(str(name), arguments))
             getattr(self.model, str(name))(pair.model, *arguments)
         for other in self.pairs:

@@ -161,6 +161,8 @@ odd_lines = st.sampled_from(
         b"pause-tube",
         b"reserve-mode x",
         b"truncate-tube x",
+        b"reserve-abortx",
+        b"reserve-abort ",
         b"wait",
         b"peek 0",
         b"peek x",

@@ -9,8 +9,9 @@ from wire import FENCE, FENCE_REPLY, Client, Connect, in_tube, list_of
 
 BAD = b"BAD_FORMAT\r\n"
 UNKNOWN = b"UNKNOWN_COMMAND\r\n"
-FEATURES = [b"list-jobs", b"truncate", b"wait"]
+FEATURES = [b"list-jobs", b"truncate", b"wait", b"reserve-abort"]
 COMMANDS = [b"features", b"list-jobs default any 0 10", b"truncate default", b"wait 0 1"]
+RESERVES = [b"reserve-abort"]
 
 
 def ids(client: Client, tube: bytes, state: bytes = b"any", limit: int = 1000) -> list[int]:
@@ -25,6 +26,13 @@ def test_features_names_the_extensions(client: Client) -> None:
 def test_beanstalkd_knows_none_of_them(line: bytes) -> None:
     with reference() as server, server.connect() as client:
         assert client.ask(line + b"\r\n") == UNKNOWN
+        assert client.ask(FENCE) == FENCE_REPLY
+
+
+@pytest.mark.parametrize("line", RESERVES)
+def test_beanstalkd_refuses_words_that_start_with_reserve(line: bytes) -> None:
+    with reference() as server, server.connect() as client:
+        assert client.ask(line + b"\r\n") == BAD
         assert client.ask(FENCE) == FENCE_REPLY
 
 
@@ -73,6 +81,11 @@ def test_beanstalkd_knows_none_of_them(line: bytes) -> None:
         (b"wait 1 1 1", BAD),
         (b"wait 2147483648 1", BAD),
         (b"wait 1 18446744073709551616", BAD),
+        (b"reserve-abor", BAD),
+        (b"reserve-abort ", BAD),
+        (b"reserve-abortx", BAD),
+        (b"reserve-abort 1", BAD),
+        (b"reserve-abort\0", BAD),
         (b"truncate", UNKNOWN),
         (b"truncate-tube t", UNKNOWN),
         (b"truncate ", BAD),

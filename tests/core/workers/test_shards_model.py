@@ -59,6 +59,7 @@ JOB_COMMANDS = st.one_of(
     st.tuples(st.just("put"), priorities, st.just(0)),
     st.tuples(st.just("reserve"), st.just(0)),
     st.tuples(st.just("put_wrong")),
+    st.tuples(st.just("abort")),
     st.tuples(st.just("await_job"), ids, st.just(0)),
     st.tuples(st.just("delete"), ids),
     st.tuples(st.just("release"), ids, priorities, delays),
@@ -177,6 +178,19 @@ class Sharded(RuleBasedStateMachine):
             pair.unread += [(line,) for line in lines]
             pair.real.send(b"".join(self.bytes_of(pair, (line,)) for line in lines))
             self.agree()
+
+    @rule(which=st.integers(0, SESSIONS - 1), cut=st.integers(0, 15))
+    def a_wait_is_aborted(self, which: int, cut: int) -> None:
+        """Unless another line precedes that."""
+        pair = self.pairs[which]
+        line = self.bytes_of(pair, ("abort",))
+        if pair.unread:
+            pair.unread.append(("abort",))
+        else:
+            self.execute(pair, ("abort",))
+        pair.real.send(line[:cut])
+        pair.real.send(line[cut:])
+        self.agree()
 
     @rule(which=st.integers(0, SESSIONS - 1), home=st.integers(0, 2), half=st.booleans())
     def a_client_leaves(self, which: int, home: int, half: bool) -> None:
@@ -340,6 +354,8 @@ class Sharded(RuleBasedStateMachine):
         match kind, *self.arguments(pair, command):
             case "put", pri, delay:
                 return put_line(b"x", pri, delay, LONG)
+            case "abort", *_:
+                return b"reserve-abort\r\n"
             case "put_wrong", *_:
                 return b"put 0 0 1 1\r\nxxx"
             case "reserve", None:
