@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
@@ -12,11 +10,11 @@ from typing import Generic, Self, overload
 import greenstalk
 from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE
 
-from beanstalkd_py import errors
 from beanstalkd_py.client import commands
+from beanstalkd_py.client.async_connection import AsyncConnection
 from beanstalkd_py.client.commands import Command
 from beanstalkd_py.client.records import JobEnd, ListedJob, ListedState
-from beanstalkd_py.client.replies import LINE, DecodeBody, Decoder, Result, TBody, body_decoder
+from beanstalkd_py.client.replies import DecodeBody, Result, TBody, body_decoder
 
 
 class AsyncClient(Generic[TBody]):
@@ -26,9 +24,11 @@ class AsyncClient(Generic[TBody]):
     the other arguments are those of `Client`. `async with` connects and closes.
 
     Several tasks may share a client: their commands are sent at once, and the server executes
-    them in this order, so that a reserve that waits delays the commands after it. A call that is
-    cancelled while it waits for its reply closes the connection, and the server makes the reserved
-    jobs ready; pass a timeout to `reserve` instead of cancelling it.
+    them in this order, so that a reserve that waits delays the commands after it.
+
+    Calls may be cancelled. A `reserve` or `wait` that waits is ended by `reserve-abort` if the
+    server has it and no other task has sent a command meanwhile. Any other call that is cancelled
+    before its reply closes the connection, and the server makes the reserved jobs ready.
     """
 
     @overload
@@ -68,32 +68,25 @@ class AsyncClient(Generic[TBody]):
         self._initial_use = use
         self._initial_watch = [watch] if isinstance(watch, str) else list(watch)
         self._decode_body: DecodeBody[TBody] = body_decoder(encoding)
-        self._known_features: frozenset[str] | None = None
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._reply_turn = asyncio.Lock()
+        self._connection: AsyncConnection | None = None
 
     async def connect(self) -> None:
-        """Connect, and use and watch the given tubes. Raises OSError."""
-        if self._streams is not None:
+        """Connect, also again, and use and watch the given tubes. Raises OSError."""
+        if self._connection is not None and self._connection.is_open:
             raise RuntimeError("the client is connected")
-        if isinstance(self._address, str):
-            self._streams = await asyncio.open_unix_connection(self._address, ssl=self._tls)
-        else:
-            host, port = self._address
-            self._streams = await asyncio.open_connection(host, port, ssl=self._tls)
+        self._connection = await AsyncConnection.open(self._address, self._tls)
         try:
             await self._choose_tubes()
         except BaseException:
-            self._abort()
+            self._connection.abort()
+            self._connection = None
             raise
 
     async def close(self) -> None:
         """Close the connection, which makes its reserved jobs ready. A second call does nothing."""
-        if self._streams is not None:
-            _, writer = self._streams
-            self._abort()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -112,9 +105,7 @@ class AsyncClient(Generic[TBody]):
 
         The server is asked once in a connection.
         """
-        if self._known_features is None:
-            self._known_features = await self._execute(commands.features())
-        return self._known_features
+        return await self._connected().features()
 
     async def truncate(self, tube: str) -> int:
         """Delete the ready, delayed and buried jobs of a tube, and return their number."""
@@ -262,52 +253,9 @@ class AsyncClient(Generic[TBody]):
         return body.encode(self.encoding)
 
     async def _execute(self, command: Command[Result]) -> Result:
-        if command.feature is not None and command.feature not in await self.features():
-            raise errors.MissingFeatureError(command.feature)
-        streams = self._streams
-        if streams is None:
+        return await self._connected().execute(command)
+
+    def _connected(self) -> AsyncConnection:
+        if self._connection is None:
             raise ConnectionError("the client is not connected")
-        reader, writer = streams
-        try:
-            # Without a task switch in between, replies are read in the order of the commands:
-            # asyncio's lock is fair. A task has one command in flight, which bounds the buffer.
-            writer.write(command.data)
-            async with self._reply_turn:
-                if self._streams is not streams:
-                    raise ConnectionError("the connection was closed by another call")
-                return await _read(reader, command.decoder())
-        except greenstalk.BeanstalkdError:
-            raise
-        except BaseException:
-            # The reply would be read as that of the next command.
-            if self._streams is streams:
-                self._abort()
-            raise
-
-    def _abort(self) -> None:
-        if self._streams is not None:
-            _, writer = self._streams
-            writer.transport.abort()
-            self._streams = None
-            self._known_features = None
-
-
-async def _read(reader: asyncio.StreamReader, decoder: Decoder[Result]) -> Result:
-    try:
-        request = next(decoder)
-        while True:
-            if request == LINE:
-                data = await reader.readline()
-            else:
-                data = await _read_exactly(reader, request)
-            request = decoder.send(data)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
-
-
-async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:
-    try:
-        return await reader.readexactly(size)
-    except asyncio.IncompleteReadError as error:
-        return error.partial
+        return self._connection

@@ -23,11 +23,15 @@ PAGE_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Command(Generic[Result]):
-    """The bytes of one command, how to decode its reply, and the extension that it needs."""
+    """The bytes of one command, how to decode its reply, and the extension that it needs.
+
+    `waits`: the server may wait before it replies, until `reserve-abort`.
+    """
 
     data: bytes
     decoder: Callable[[], Decoder[Result]]
     feature: str | None = None
+    waits: bool = False
 
 
 def features() -> Command[frozenset[str]]:
@@ -45,7 +49,7 @@ def list_jobs(tube: str, state: ListedState, after: int) -> Command[JobPage]:
 
 
 def wait(seconds: int, job_id: int) -> Command[JobEnd]:
-    return Command(b"wait %d %d\r\n" % (seconds, job_id), replies.read_end, "wait")
+    return Command(b"wait %d %d\r\n" % (seconds, job_id), replies.read_end, "wait", waits=True)
 
 
 def put(body: bytes, priority: int, delay: int, ttr: int) -> Command[int]:
@@ -79,7 +83,7 @@ def tubes() -> Command[list[str]]:
 
 def reserve(timeout: int | None, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:
     line = b"reserve\r\n" if timeout is None else b"reserve-with-timeout %d\r\n" % timeout
-    return Command(line, partial(replies.read_job, b"RESERVED", decode))
+    return Command(line, partial(replies.read_job, b"RESERVED", decode), waits=timeout != 0)
 
 
 def reserve_job(job_id: int, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:

@@ -110,7 +110,7 @@ def test_both_clients_have_the_same_methods() -> None:
 
 def test_extensions(server: Server, name: str) -> None:
     async def use(client: AsyncClient[str]) -> None:
-        assert {"list-jobs", "truncate", "wait"} <= await client.features()
+        assert {"list-jobs", "truncate", "wait", "reserve-abort"} <= await client.features()
         ids = [await client.put("x") for _ in range(1001)]
         assert [job.id for job in await collect(client.list_jobs(name, "ready"))] == ids
         assert await client.truncate(name) == 1001
@@ -164,6 +164,7 @@ def test_commands_of_tasks_are_sent_at_once(any_server: Server, name: str) -> No
     """The reserve gets the job of a put of another connection; the delete waits behind it."""
 
     async def use(client: AsyncClient[str]) -> None:
+        await client.features()
         waiting = asyncio.create_task(client.reserve())
         await asyncio.sleep(0)
         behind = asyncio.create_task(client.using())
@@ -178,7 +179,7 @@ def test_commands_of_tasks_are_sent_at_once(any_server: Server, name: str) -> No
     run(any_server, name, use)
 
 
-def test_a_cancelled_call_closes_the_connection(any_server: Server, name: str) -> None:
+def test_a_cancelled_call_closes_the_connection(beanstalkd: Server, name: str) -> None:
     async def use(client: AsyncClient[str]) -> None:
         job = await client.put("held")
         assert (await client.reserve(timeout=0)).id == job
@@ -186,10 +187,81 @@ def test_a_cancelled_call_closes_the_connection(any_server: Server, name: str) -
             await asyncio.wait_for(client.reserve(), 0.1)
         with pytest.raises(ConnectionError):
             await client.using()
-        async with connect(any_server, name) as other:
+        async with connect(beanstalkd, name) as other:
             assert (await other.reserve(timeout=2)).id == job
+        await client.connect()
+        assert await client.watching() == [name]
+        with pytest.raises(RuntimeError, match="connected"):
+            await client.connect()
 
-    run(any_server, name, use)
+    run(beanstalkd, name, use)
+
+
+def test_a_cancelled_wait_keeps_the_connection(server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        held = await client.put("held")
+        assert (await client.reserve(timeout=0)).id == held
+        async with connect(server, name) as other:
+            for wait in (client.reserve, lambda: client.wait(100, held)):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(wait(), 0.1)
+                job = await other.put("not for a call that is cancelled")
+                assert (await client.reserve(timeout=0)).id == job
+            assert (await client.stats_job(held))["state"] == "reserved"
+            assert (await client.stats_tube(name))["current-jobs-reserved"] == 3
+
+    run(server, name, use)
+
+
+def test_a_cancelled_wait_with_a_command_behind_it_closes_the_connection(
+    server: Server, name: str
+) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        await client.features()
+        waiting = asyncio.create_task(client.reserve())
+        behind = asyncio.create_task(client.using())
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(ConnectionError):
+            await behind
+
+    run(server, name, use)
+
+
+def test_commands_after_a_cancelled_wait_get_their_replies(server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        await client.features()
+        waiting = asyncio.create_task(client.reserve())
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        found = await asyncio.gather(*(client.put("x") for _ in range(10)), client.using())
+        assert found[:10] == sorted(found[:10])
+        assert found[10] == name
+        assert waiting.cancelled()
+
+    run(server, name, use)
+
+
+def test_a_job_that_comes_with_the_cancellation_is_ready_again(server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        await client.features()
+        waiting = asyncio.create_task(client.reserve())
+        await asyncio.sleep(0.05)
+        with Client(("127.0.0.1", server.port), use=name, watch=name) as other:
+            # The loop does not read the job before the cancellation.
+            job = other.put("x")
+            while other.stats_job(job)["state"] != "reserved":
+                pass
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert other.reserve(timeout=2).id == job
+        with pytest.raises(ConnectionError):
+            await client.using()
+
+    run(server, name, use)
 
 
 def test_no_call_gets_the_reply_of_a_cancelled_one(any_server: Server, name: str) -> None:
@@ -204,8 +276,8 @@ def test_no_call_gets_the_reply_of_a_cancelled_one(any_server: Server, name: str
         with Client(("127.0.0.1", any_server.port), use=name) as other:
             while other.stats_tube(name)["current-jobs-ready"] < 3:
                 pass
-        assert client._streams is not None
-        while not client._streams[0]._buffer:
+        assert client._connection is not None
+        while not client._connection._reader._buffer:
             await asyncio.sleep(0)
         first.cancel()
         found = await asyncio.gather(first, second, third, return_exceptions=True)

@@ -1,0 +1,144 @@
+"""The connection of an asyncio client: commands of several tasks in flight, and cancelled calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import Generic
+
+import greenstalk
+
+from beanstalkd_py import errors
+from beanstalkd_py.client import commands, replies
+from beanstalkd_py.client.commands import Command
+from beanstalkd_py.client.replies import LINE, Decoder, Result
+
+_ABORT = "reserve-abort"
+
+
+class AsyncConnection:
+    """Executes commands.
+
+    A call that is cancelled must leave no reply for the next one. It ends its wait by
+    `reserve-abort` if it can, and otherwise closes the connection.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._reply_turn = asyncio.Lock()
+        self.is_open = True
+        self._sent = 0
+        self._features: frozenset[str] | None = None
+
+    @classmethod
+    async def open(cls, address: greenstalk.Address, tls: ssl.SSLContext | None) -> AsyncConnection:
+        if isinstance(address, str):
+            return cls(*await asyncio.open_unix_connection(address, ssl=tls))
+        host, port = address
+        return cls(*await asyncio.open_connection(host, port, ssl=tls))
+
+    def abort(self) -> None:
+        """Close the connection without waiting; all calls raise ConnectionError."""
+        self.is_open = False
+        self._writer.transport.abort()
+
+    async def close(self) -> None:
+        self.abort()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def features(self) -> frozenset[str]:
+        """Return the server's extensions; asks the server once."""
+        if self._features is None:
+            self._features = await self._exchange(commands.features())
+        return self._features
+
+    async def execute(self, command: Command[Result]) -> Result:
+        """Send a command and return its decoded reply."""
+        # A cancelled wait needs the features, and could not ask for them.
+        if command.feature is not None or command.waits:
+            known = await self.features()
+            if command.feature is not None and command.feature not in known:
+                raise errors.MissingFeatureError(command.feature)
+        return await self._exchange(command)
+
+    async def _exchange(self, command: Command[Result]) -> Result:
+        self._check_open()
+        # Without a task switch from here to the lock, replies are read in the order of the
+        # commands: asyncio's lock is fair. A task has one command in flight, which bounds the
+        # buffer.
+        self._send(command.data)
+        number = self._sent
+        reply = _Reply(command.decoder())
+        try:
+            async with self._reply_turn:
+                self._check_open()
+                return await reply.read(self._reader)
+        except greenstalk.BeanstalkdError:
+            raise
+        except asyncio.CancelledError:
+            is_last = self.is_open and number == self._sent
+            if command.waits and is_last and _ABORT in (self._features or ()):
+                await self._end_wait(reply)
+            else:
+                self.abort()
+            raise
+        except BaseException:
+            self.abort()
+            raise
+
+    async def _end_wait(self, reply: _Reply[Result]) -> None:
+        """Send `reserve-abort` for the last command, and read the replies to both."""
+        self._send(_ABORT.encode() + b"\r\n")
+        aborted = _Reply(replies.read_nothing(b"ABORTED"))
+        result: Result | None = None
+        try:
+            async with self._reply_turn:
+                self._check_open()
+                with contextlib.suppress(greenstalk.BeanstalkdError):
+                    result = await reply.read(self._reader)
+                await aborted.read(self._reader)
+        except BaseException:
+            self.abort()
+            raise
+        if isinstance(result, greenstalk.Job):
+            # It came in the moment of the cancellation, and nobody would handle it.
+            self.abort()
+
+    def _send(self, data: bytes) -> None:
+        self._writer.write(data)
+        self._sent += 1
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise ConnectionError("the connection is closed")
+
+
+class _Reply(Generic[Result]):
+    """A reply that is read; a read that is cancelled can be continued by another one."""
+
+    def __init__(self, decoder: Decoder[Result]) -> None:
+        self._decoder = decoder
+        self._request = next(decoder)
+
+    async def read(self, reader: asyncio.StreamReader) -> Result:
+        try:
+            while True:
+                # Both remove bytes from the buffer only when they return.
+                if self._request == LINE:
+                    data = await reader.readline()
+                else:
+                    data = await _read_exactly(reader, self._request)
+                self._request = self._decoder.send(data)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+async def _read_exactly(reader: asyncio.StreamReader, size: int) -> bytes:
+    try:
+        return await reader.readexactly(size)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
