@@ -28,7 +28,7 @@ from beanstalkd_py.core.step_results import (
     StepOutcome,
     TruncateStep,
 )
-from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, TubePolicy
+from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, Backoff, Rate, TubePolicy
 
 OUTPUT_BYTES = 1 << 16
 PATTERN_BYTES = 256
@@ -250,19 +250,11 @@ class Core:
     def limit(self, limits: Limits, now: Now | None = None) -> None:
         lib.bs_core_limit(self._core, limits.to_c(), c_now(now))
 
-    def set_policies(self, policies: Sequence[TubePolicy]) -> None:
-        texts = [ffi.NULL]  # keeps the strings alive
-        fields = []
-        for one in policies:
-            text = ffi.new("char[]", one.pattern.encode())
-            target = ffi.NULL
-            if one.then.startswith(MOVE):
-                target = ffi.new("char[]", one.then.removeprefix(MOVE).encode())
-            texts += [text, target]
-            strings = {"pattern": text, "then": _then(one.then), "move_to": target}
-            fields.append({**one._asdict(), **strings})
+    def set_policies(self, policies: Sequence[TubePolicy], now: Now | None = None) -> None:
+        strings: list[Any] = []  # of the C structures, which do not keep them alive
+        fields = [_policy_fields(one, strings) for one in policies]
         c_policies = ffi.new("bs_policy[]", fields)
-        self._check(lib.bs_core_set_policies(self._core, c_policies, len(fields)))
+        self._check(lib.bs_core_set_policies(self._core, c_policies, len(fields), c_now(now)))
 
     def policy_of(self, tube: bytes) -> str | None:
         """Return the pattern of a tube's policy, None if it has none or does not exist here."""
@@ -372,5 +364,19 @@ class Core:
         self._check(code)
 
 
-def _then(then: str) -> int:
-    return {BURY: lib.BS_THEN_BURY, DELETE: lib.BS_THEN_DELETE}.get(then, lib.BS_THEN_MOVE)
+def _policy_fields(policy: TubePolicy, strings: list[Any]) -> dict[str, Any]:
+    """Return the fields of a `bs_policy`; adds its strings."""
+    strings.append(ffi.new("char[]", policy.pattern.encode()))
+    fields = policy._asdict() | {"pattern": strings[-1], "then": _THEN.get(policy.then, 0)}
+    if policy.then.startswith(MOVE):
+        strings.append(ffi.new("char[]", policy.then.removeprefix(MOVE).encode()))
+        fields |= {"then": lib.BS_THEN_MOVE, "move_to": strings[-1]}
+    backoff, rate = fields.pop("release_backoff"), fields.pop("rate")
+    if backoff:
+        fields["backoff"], fields["backoff_max"] = Backoff.parse(backoff)
+    if rate:
+        fields["rate_interval_ns"], fields["rate_burst"] = Rate.parse(rate)
+    return fields
+
+
+_THEN = {BURY: lib.BS_THEN_BURY, DELETE: lib.BS_THEN_DELETE}

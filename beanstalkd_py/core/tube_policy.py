@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 UINT32_MAX = 2**32 - 1
@@ -16,7 +17,8 @@ class TubePolicy(NamedTuple):
 
     A named tuple, because messages between processes carry a thousand of them in few bytes.
     `max_bytes` is of bodies, times are seconds; 0 is none, except for `max_delay`.
-    `then` is BURY, DELETE, or MOVE and a tube.
+    `then` is BURY, DELETE, or MOVE and a tube; `release_backoff` and `rate` are as Backoff and Rate
+    parse them.
     """
 
     pattern: str
@@ -26,3 +28,50 @@ class TubePolicy(NamedTuple):
     max_delay: int = UINT32_MAX
     max_reserves: int = 0
     then: str = BURY
+    release_backoff: str = ""
+    max_reserved: int = 0
+    rate: str = ""
+
+
+class Backoff(NamedTuple):
+    """`exponential:1s..1h`: delays that double from `first_s` up to `last_s`."""
+
+    first_s: int
+    last_s: int
+
+    @classmethod
+    def parse(cls, text: str) -> Backoff:
+        """Raises ValueError."""
+        found = _BACKOFF.fullmatch(text)
+        if not found:
+            raise ValueError(f"invalid backoff {text!r}; use exponential:1s..1h")
+        first, last = (int(found[i]) * UNITS_S[found[i + 1]] for i in (1, 3))
+        if not 1 <= first <= last <= UINT32_MAX:
+            raise ValueError(f"invalid backoff {text!r}; the delays rise from 1s on")
+        return cls(first, last)
+
+
+class Rate(NamedTuple):
+    """`100/s`, `30/m` or `5/h`: the interval of reserves, and how many are possible at once."""
+
+    interval_ns: int
+    burst: int
+
+    @classmethod
+    def parse(cls, text: str) -> Rate:
+        """Raises ValueError."""
+        found = _RATE.fullmatch(text)
+        if not found:
+            raise ValueError(f"invalid rate {text!r}; use 100/s, 30/m or 5/h")
+        count, unit_s = int(found[1]), UNITS_S[found[2]]
+        if not 1 <= count <= MAX_RATE * unit_s:
+            raise ValueError(f"invalid rate {text!r}; use 1/h to {MAX_RATE}/s")
+        return cls(unit_s * NS_PER_S // count, max(1, count // unit_s // BURSTS_PER_S))
+
+
+NS_PER_S = 10**9
+MAX_RATE = 10**6
+BURSTS_PER_S = 10
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_BACKOFF = re.compile(r"exponential:(\d{1,9})([smhd])\.\.(\d{1,9})([smhd])")
+_RATE = re.compile(r"(\d{1,12})/([smh])")

@@ -19,11 +19,16 @@ typedef struct {
     uint32_t max_reserves; /* of a job since it was put or last kicked; 0: no limit */
     bs_policy_then then;   /* of a job with so many reserves that comes back */
     const char *move_to;   /* BS_THEN_MOVE: a valid name of a tube; else NULL */
+    uint32_t backoff;      /* seconds; delay of a job that times out or is released without one; 0: none */
+    uint32_t backoff_max;  /* seconds; it doubles with each reserve up to this */
+    uint64_t max_reserved; /* jobs reserved at once; 0: no limit */
+    int64_t rate_interval_ns; /* between two reserves in the long run; 0: no limit */
+    uint32_t rate_burst;   /* reserves at once */
 } bs_policy;
 
 /* Replaces the policies, which are copied, and resolves them for all tubes: the first whose pattern matches applies. 0,
  * or -ENOMEM: the old ones stay. */
-int bs_core_set_policies(bs_core *core, const bs_policy *policies, uint32_t count);
+int bs_core_set_policies(bs_core *core, const bs_policy *policies, uint32_t count, bs_now now);
 
 /* Writes the pattern of a tube's policy to `pattern`, which has `capacity` bytes; an empty string: none. -ENOENT: this
  * shard has no such tube. */

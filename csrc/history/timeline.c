@@ -73,8 +73,7 @@ static bs_timeline_kind kind_of(const bs_timeline *timeline, const bs_entry *ent
         return entry->reserves > timeline->counters[RESERVES] ? BS_TIMELINE_RESERVE : BS_TIMELINE_TOUCH;
     case BS_BURIED:
         return BS_TIMELINE_BURY;
-    case BS_DELAYED:
-        return BS_TIMELINE_RELEASE;
+    case BS_DELAYED: /* a tube policy may delay a job that timed out */
     default:
         break;
     }
@@ -82,6 +81,8 @@ static bs_timeline_kind kind_of(const bs_timeline *timeline, const bs_entry *ent
         return BS_TIMELINE_RELEASE;
     if (entry->timeouts > timeline->counters[TIMEOUTS])
         return BS_TIMELINE_TIMEOUT;
+    if (entry->state == BS_DELAYED)
+        return BS_TIMELINE_RELEASE;
     return entry->kicks > timeline->counters[KICKS] ? BS_TIMELINE_KICK : BS_TIMELINE_RETURN;
 }
 

@@ -25,6 +25,9 @@ typedef struct {
 
 enum { BS_URGENT_BELOW = 1024 };
 
+/* Why a policy keeps the ready jobs of a tube back (throttle.h). */
+enum { BS_THROTTLED_RESERVED = 1, BS_THROTTLED_RATE = 2 };
+
 struct bs_tube {
     uint64_t number;         /* creation order over all workers */
     bs_tube *chain;          /* next in the bucket */
@@ -47,6 +50,7 @@ struct bs_tube {
     uint64_t pauses;
     int64_t pause_ns;        /* 0: not paused */
     int64_t unpause_at;
+    int64_t paced_until;     /* mono; with bs_policy.rate_interval_ns: when all reserves so far are paid for */
     uint32_t place;          /* in the heap of tubes by time */
     uint32_t slot;           /* in bs_tubes, fixed */
     uint32_t users;
@@ -55,6 +59,7 @@ struct bs_tube {
     uint32_t pending_claims; /* claimed jobs of the tube (claims.h) */
     uint32_t pins;           /* proxies that watch it, and migrating connections: they keep the tube, uncounted */
     uint32_t shard;
+    uint8_t throttles;       /* BS_THROTTLED_ bits: its policy keeps ready jobs back */
     bool remote;             /* a tube of another shard */
     bool head_changed;       /* in the queue's list of heads to publish */
     uint32_t head_slot;      /* where its head is published, counted from 1; 0: nowhere, or unknown here */
@@ -85,6 +90,12 @@ typedef struct {
     uint32_t free_count;
     const bs_policies *policies; /* of new tubes; NULL: none */
 } bs_tubes;
+
+/* Returns whether ready jobs may be handed out. */
+static inline bool bs_tube_open(const bs_tube *tube)
+{
+    return !tube->pause_ns && !tube->throttles;
+}
 
 /* Returns the nanoseconds until the pause ends. */
 static inline int64_t bs_tube_pause_left(const bs_tube *tube, int64_t mono)

@@ -10,6 +10,7 @@
 #include "binlog_files/entry.h"
 #include "queue/job_waits.h"
 #include "queue/published_heads.h"
+#include "queue/throttle.h"
 
 /* --- waiters and times ------------------------------------------------------------------------------------ */
 
@@ -18,6 +19,8 @@ void bs_schedule_tube(bs_queue *queue, bs_tube *tube)
     int64_t at = bs_heap_first_key(&tube->delayed);
     if (tube->pause_ns && tube->unpause_at < at)
         at = tube->unpause_at;
+    if (tube->throttles & BS_THROTTLED_RATE && bs_throttle_token_at(tube) < at)
+        at = bs_throttle_token_at(tube);
     if (tube->place == BS_NO_PLACE) {
         if (at != INT64_MAX)
             bs_heap_push(&queue->tube_times, &bs_tube_kind, at, tube);
@@ -148,6 +151,8 @@ void bs_job_unlink(bs_queue *queue, bs_job *job)
     case BS_RESERVED:
         bs_heap_remove(&bs_job_holder(queue, job)->reserved, &bs_job_kind, job->place);
         tube->reserved--;
+        if (tube->policy)
+            bs_throttle_unreserved(queue, tube);
         queue->counters->reserved--;
         break;
     default:
@@ -210,6 +215,10 @@ void bs_job_make_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_
     add_reserved_id(queue, session, job);
     bs_heap_push(&session->reserved, &bs_job_kind, job->at, job);
     job->tube->reserved++;
+    if (job->tube->policy) {
+        bs_throttle_reserved(queue, job->tube, now);
+        bs_schedule_tube(queue, job->tube);
+    }
     queue->counters->reserved++;
     if (!session->claiming)
         bs_binlog_reserved(queue->binlog, job);
@@ -220,7 +229,7 @@ void bs_job_make_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_
 void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     /* A claimed job may be put back, so no later job is handed out before. */
-    while (tube->first_waiter && !tube->pause_ns && !tube->pending_claims) {
+    while (tube->first_waiter && bs_tube_open(tube) && !tube->pending_claims) {
         bs_job *job = bs_ready_first(&tube->ready);
         bs_session *session = job ? first_waiter(queue, tube) : NULL;
         if (!session)

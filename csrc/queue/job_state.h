@@ -39,6 +39,13 @@ void bs_prune_reserved_ids(bs_queue *queue, bs_session *session);
 /* Hands ready jobs to waiting sessions (Q2). */
 void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now);
 
+/* The same after a job of the tube is no longer reserved, if the tube may have been throttled (throttle.h). */
+static inline void bs_serve_throttled(bs_queue *queue, bs_tube *tube, bs_now now)
+{
+    if (tube->policy && tube->first_waiter)
+        bs_serve_waiters(queue, tube, now);
+}
+
 /* Adds the session to the waiters of all its watched tubes, until `until` at the latest. */
 void bs_queue_wait(bs_queue *queue, bs_session *session, int64_t until);
 

@@ -10,6 +10,7 @@
 #include "queue/job_state.h"
 #include "queue/job_waits.h"
 #include "queue/published_heads.h"
+#include "queue/throttle.h"
 #include "queue/tube_policies.h"
 #include "queue/tube_refs.h"
 
@@ -46,16 +47,25 @@ void bs_queue_free(bs_queue *queue)
 /* --- sessions --------------------------------------------------------------------------------------------- */
 
 /* For a reserved job that no client command releases: its entry is deferred. */
-static void release_deferred(bs_queue *queue, bs_job *job, bs_now now)
+static void release_deferred(bs_queue *queue, bs_job *job, bool timed_out, bs_now now)
 {
     const bs_policy *policy = job->tube->policy;
     if (policy && bs_policy_end_job(queue, job, now))
         return;
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_job_unlink(queue, job);
+    if (timed_out && policy && policy->backoff) {
+        job->delay = bs_policy_backoff(queue, job);
+        job->state = BS_DELAYED;
+        job->at = now.mono + (int64_t)job->delay * BS_SECOND;
+        bs_binlog_append_counters(queue->binlog, job, reserve_age, now);
+        bs_job_make_delayed(queue, job, job->at);
+        bs_serve_throttled(queue, job->tube, now);
+        return;
+    }
     job->state = BS_READY;
     job->at = now.wall;
-    if (policy && policy->max_reserves)
+    if (policy && (policy->max_reserves || policy->backoff))
         bs_binlog_append_counters(queue->binlog, job, reserve_age, now);
     else
         bs_binlog_append_deferred(queue->binlog, job, reserve_age, now);
@@ -70,7 +80,7 @@ static void release_jobs(bs_queue *queue, bs_session *session, bs_now now)
     bs_prune_reserved_ids(queue, session);
     for (uint32_t i = 0; i < session->id_count; i++) {
         bs_job *job = bs_job_table_find(&queue->jobs, session->reserved_ids[i]);
-        release_deferred(queue, job, now);
+        release_deferred(queue, job, false, now);
     }
     assert(session->reserved.count == 0);
 }
@@ -153,7 +163,7 @@ bs_job *bs_queue_best_job(const bs_session *session)
     bs_job *best = NULL;
     for (uint32_t i = 0; i < session->watch_count; i++) {
         const bs_tube *tube = session->watches[i].tube;
-        bs_job *first = tube->pause_ns ? NULL : bs_ready_first(&tube->ready);
+        bs_job *first = bs_tube_open(tube) ? bs_ready_first(&tube->ready) : NULL;
         if (first && (!best || bs_job_before(first, best)))
             best = first;
     }
@@ -184,7 +194,7 @@ bool bs_queue_deadline_soon(const bs_session *session, bs_now now)
 bool bs_queue_any_ready(const bs_session *session)
 {
     for (uint32_t i = 0; i < session->watch_count; i++)
-        if (bs_ready_count(&session->watches[i].tube->ready))
+        if (!session->watches[i].tube->throttles && bs_ready_count(&session->watches[i].tube->ready))
             return true;
     return false;
 }
@@ -288,6 +298,8 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
     bool space = bs_binlog_reserve_space(queue->binlog, now);
     if (delay && !space)
         return -ENOSPC;
+    if (!delay && space && job->tube->policy && job->tube->policy->backoff)
+        delay = bs_policy_backoff(queue, job);
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_job_unlink(queue, job);
     job->pri = pri;
@@ -298,6 +310,7 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
         job->at = now.mono + (int64_t)delay * BS_SECOND;
         bs_binlog_update(queue->binlog, job, reserve_age, now);
         bs_job_make_delayed(queue, job, job->at);
+        bs_serve_throttled(queue, job->tube, now);
     } else if (space) {
         write_ready(queue, job, reserve_age, now);
     } else {
@@ -316,6 +329,7 @@ int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pr
     bs_job_unlink(queue, job);
     job->pri = pri;
     bs_job_bury(queue, job, reserve_age, true, now);
+    bs_serve_throttled(queue, job->tube, now);
     return 0;
 }
 
@@ -363,6 +377,10 @@ static void tube_due(bs_queue *queue, bs_tube *tube, bs_now now)
         bs_job *job = bs_heap_first(&tube->delayed);
         bs_job_unlink(queue, job);
         bs_job_make_ready(queue, job, now);
+    } else if (tube->throttles & BS_THROTTLED_RATE && bs_throttle_token_at(tube) <= now.mono) {
+        bs_throttle_reset(queue, tube, now);
+        bs_schedule_tube(queue, tube);
+        bs_serve_waiters(queue, tube, now);
     } else {
         tube->pause_ns = 0;
         bs_head_changed(queue, tube);
@@ -382,7 +400,7 @@ static void session_due(bs_queue *queue, bs_session *session, bs_now now)
         bs_job *job = bs_heap_first(&session->reserved);
         job->timeouts++;
         queue->counters->job_timeouts++;
-        release_deferred(queue, job, now);
+        release_deferred(queue, job, true, now);
     }
     if (session->waiting && session->reserve_until <= now.mono) {
         bs_queue_stop_waiting(queue, session);

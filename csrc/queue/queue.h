@@ -5,9 +5,9 @@
  *
  * Invariants:
  *   Q1  A job is in one structure: its tube's ready jobs, delayed or buried heap, or its session's reserved heap.
- *   Q2  A tube that is not paused and has a waiter has no ready job, unless it has a pending claim (claims.h),
- *       or all waiters are of workers that do not respond (`unresponsive`).
- *   Q3  A tube's time in `tube_times` is exactly its next delayed job or the end of its pause.
+ *   Q2  A tube that is not paused or throttled (throttle.h) and has a waiter has no ready job, unless it has a pending
+ *       claim (claims.h), or all waiters are of workers that do not respond (`unresponsive`).
+ *   Q3  A tube's time in `tube_times` is exactly its next delayed job, the end of its pause, or its next token.
  *   Q4  A session's time in `session_times` is never later than its next deadline; it may be earlier.
  *   Q5  A change is written to the binlog before a waiting session can observe it.
  *   Q6  A truncate moves the structures of a tube's ready, delayed and buried jobs to `truncated` at once, and deletes

@@ -5,6 +5,7 @@
 #include "binlog_files/entry.h"
 #include "queue/job_lifetime.h"
 #include "queue/job_state.h"
+#include "queue/throttle.h"
 #include "queue/tube_refs.h"
 
 /* --- all tubes -------------------------------------------------------------------------------------------- */
@@ -16,13 +17,18 @@ static void resolve(bs_tubes *tubes, const bs_policies *policies)
         tube->policy = policies ? bs_policies_find(policies, tube->name, tube->name_length) : NULL;
 }
 
-void bs_queue_set_policies(bs_queue *queue, bs_policies *policies)
+void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now)
 {
     resolve(&queue->tubes, policies);
     resolve(&queue->remote_tubes, policies);
     queue->no_tube->policy = NULL;
     bs_policies_free(queue->policies);
     queue->policies = policies;
+    for (bs_tube *tube = queue->tubes.first; tube; tube = tube->next) {
+        bs_throttle_reset(queue, tube, now);
+        bs_schedule_tube(queue, tube);
+        bs_serve_waiters(queue, tube, now);
+    }
 }
 
 /* --- puts ------------------------------------------------------------------------------------------------- */
@@ -60,6 +66,16 @@ uint32_t bs_policy_delay(bs_queue *queue, const bs_policy *policy, uint32_t dela
 
 /* --- jobs that come back ---------------------------------------------------------------------------------- */
 
+uint32_t bs_policy_backoff(bs_queue *queue, const bs_job *job)
+{
+    enum { DOUBLINGS = 32 };
+    const bs_policy *policy = job->tube->policy;
+    const uint32_t doublings = job->reserves ? job->reserves - 1 : 0;
+    const uint64_t delay = doublings < DOUBLINGS ? (uint64_t)policy->backoff << doublings : UINT64_MAX;
+    queue->counters->policy_actions[BS_POLICY_BACKOFF]++;
+    return delay < policy->backoff_max ? (uint32_t)delay : policy->backoff_max;
+}
+
 bool bs_policy_reached_limit(const bs_job *job)
 {
     const bs_policy *policy = job->tube->policy;
@@ -72,6 +88,7 @@ static void bury(bs_queue *queue, bs_job *job, bs_now now)
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_job_unlink(queue, job);
     bs_job_bury(queue, job, reserve_age, space, now);
+    bs_serve_throttled(queue, job->tube, now);
 }
 
 /* Returns a copy of the job in another tube, not yet in the queue, under a new id; NULL without memory, or if the body

@@ -12,7 +12,7 @@
 #include "queue/queue_state.h"
 
 /* Owns the policies from now on, NULL for none, and frees the previous ones. */
-void bs_queue_set_policies(bs_queue *queue, bs_policies *policies);
+void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now);
 
 /* Returns why the tube's policy refuses a job with such a body (with CR LF), or BS_REFUSED_REASONS. */
 bs_refused bs_policy_refusal(const bs_tube *tube, uint32_t body_size);
@@ -23,6 +23,9 @@ void bs_policy_set_times(bs_queue *queue, bs_job *job, uint32_t delay, uint32_t 
 
 /* Returns the delay of a job that a client puts or releases into a tube with a policy. */
 uint32_t bs_policy_delay(bs_queue *queue, const bs_policy *policy, uint32_t delay);
+
+/* Returns the delay of a job that comes back to a tube whose policy has a backoff. */
+uint32_t bs_policy_backoff(bs_queue *queue, const bs_job *job);
 
 /* Has the job of a tube with a policy been reserved as often as that allows? A kick allows it as often again. */
 bool bs_policy_reached_limit(const bs_job *job);

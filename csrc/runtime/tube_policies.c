@@ -5,14 +5,16 @@
 
 #include "api/policies.h"
 #include "queue/tube_policies.h"
-#include "runtime/core_state.h"
+#include "runtime/connection.h"
 
-int bs_core_set_policies(bs_core *core, const bs_policy *policies, uint32_t count)
+int bs_core_set_policies(bs_core *core, const bs_policy *policies, uint32_t count, bs_now now)
 {
     bs_policies *made = count ? bs_policies_new(policies, count) : NULL;
     if (count && !made)
         return -ENOMEM;
-    bs_queue_set_policies(&core->server.queue, made);
+    bs_queue_set_policies(&core->server.queue, made, now);
+    core->round_due = true; /* waiting clients may have jobs now */
+    bs_core_wake(core);
     return 0;
 }
 

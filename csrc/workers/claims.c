@@ -8,6 +8,7 @@
 #include "queue/job_state.h"
 #include "queue/published_heads.h"
 #include "queue/queue.h"
+#include "queue/throttle.h"
 #include "server/remote_state.h"
 #include "server/replies.h"
 
@@ -244,6 +245,10 @@ static void put_back(bs_server *server, const bs_session *session, bs_job *job, 
     const int64_t since = session->remote->claimed_since;
     bs_job_unlink(&server->queue, job);
     job->reserves--;
+    if (job->tube->policy) {
+        bs_throttle_return_token(&server->queue, job->tube, now);
+        bs_schedule_tube(&server->queue, job->tube);
+    }
     bs_job_make_ready(&server->queue, job, now);
     if (job->state == BS_READY && since)
         job->at = since;

@@ -16,7 +16,7 @@ from beanstalkd_py.cli.argument_types import (
     Duration,
     Number,
 )
-from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, TubePolicy
+from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, Backoff, Rate, TubePolicy
 from beanstalkd_py.server.tube_policies import NAMES, check_pattern, check_size
 
 TABLE = "tube"
@@ -30,6 +30,14 @@ def _whole_seconds(minimum: int) -> Callable[[str], int]:
         if nanoseconds % NS_PER_S or not minimum * NS_PER_S <= nanoseconds:
             raise ValueError(f"invalid time {text!r}; use whole seconds, at least {minimum}")
         return min(nanoseconds // NS_PER_S, UINT32_MAX)
+
+    return parse
+
+
+def _checked_by(check: Callable[[str], object]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        check(text)
+        return text
 
     return parse
 
@@ -49,6 +57,9 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "max-delay": _whole_seconds(0),
     "max-reserves": Number("a number of reserves", 1, UINT32_MAX).parse,
     "then": _then,
+    "release-backoff": _checked_by(Backoff.parse),
+    "max-reserved": Number("a number of jobs", 1, INT64_MAX).parse,
+    "rate": _checked_by(Rate.parse),
 }
 
 

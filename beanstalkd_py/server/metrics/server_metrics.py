@@ -81,7 +81,10 @@ REFUSED = (
 )
 """Reasons for refused puts, in the order of bs_refused in csrc/api/types.h."""
 
-POLICY_ACTIONS = ("default_ttr", "max_delay", "buried", "deleted", "moved")
+POLICY_ACTIONS = (
+    *("default_ttr", "max_delay", "buried", "deleted", "moved"),
+    *("backoff", "max_reserved", "rate"),
+)
 """Effects of tube policies other than refused puts, in the order of bs_policy_action there."""
 
 # Metrics with a value per worker: name, field of bs_counters, help text.

@@ -41,6 +41,9 @@ PUT = b"put 0 0 0 1\r\nx\r\n"
         ('[tube."m*"]\nthen = "bury"', ['tube."m*"', "then", "requires max-reserves"]),
         ('[tube."m*"]\nmax-reserves = 1\nthen = "kick"', ["then", "use bury, delete or move:"]),
         ('[tube."m*"]\nmax-reserves = 1\nthen = "move:-x"', ["then", "'move:-x'"]),
+        ('[tube."m*"]\nrate = "100"', ['tube."m*"', "rate", "use 100/s"]),
+        ('[tube."m*"]\nrelease-backoff = "1s..5s"', ["release-backoff", "use exponential:"]),
+        ('[tube."m*"]\nmax-reserved = 0', ["max-reserved", "the minimum is 1"]),
         ("tube = 1", ["tube", "must be tables"]),
     ],
 )
@@ -68,24 +71,27 @@ def test_check_reports_one_line(tmp_path: Path) -> None:
 
 def test_values_and_their_order(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_text(
-        '[tube."m*"]\nmax-jobs = 5\nmax-bytes = "2K"\ndefault-ttr = "2m"\nmax-delay = 7\n'
-        'max-reserves = 3\nthen = "move:dead"\n'
-        '[tube."a.?"]\nmax-delay = 0\n[tube."*"]\n'
-    )
+    first = {
+        "max-jobs": 5,
+        "max-bytes": "2K",
+        "default-ttr": "2m",
+        "max-delay": 7,
+        "max-reserves": 3,
+        "then": "move:dead",
+        "release-backoff": "exponential:1s..5m",
+        "max-reserved": 9,
+        "rate": "30/m",
+    }
+    table = "".join(f"{name} = {json.dumps(value)}\n" for name, value in first.items())
+    path.write_text(f'[tube."m*"]\n{table}[tube."a.?"]\nmax-delay = 0\n[tube."*"]\n')
     options = serve_options(serve.make_context("serve", ["--config", str(path)]))
-    wanted = (
-        TubePolicy("m*", 5, 2048, 120, 7, 3, "move:dead"),
-        TubePolicy("a.?", max_delay=0),
-        TubePolicy("*"),
-    )
+    fields = (5, 2048, 120, 7, 3, "move:dead", "exponential:1s..5m", 9, "30/m")
+    wanted = (TubePolicy("m*", *fields), TubePolicy("a.?", max_delay=0), TubePolicy("*"))
     assert options.policies == wanted
     shown = json.loads(run("config", "show", "--json", "--config", path).stdout)["tube"]
-    first = {"pattern": "m*", "max-jobs": 5, "max-bytes": 2048, "default-ttr": 120, "max-delay": 7}
-    first |= {"max-reserves": 3, "then": "move:dead"}
-    value = [first, {"pattern": "a.?", "max-delay": 0}, {"pattern": "*"}]
+    values = {"pattern": "m*"} | first | {"max-bytes": 2048, "default-ttr": 120}
+    value = [values, {"pattern": "a.?", "max-delay": 0}, {"pattern": "*"}]
     assert shown == {"value": value, "from": "file"}
-    assert "tube" in run("config", "show", "--config", path).stdout
     assert "3 policies" in run("config", "show", "--config", path).stdout
 
 
