@@ -348,13 +348,16 @@ class Returns(RuleBasedStateMachine):
         self.rig = Rig(self.folder, now=self.rig.now)
         self.open_all()
         for job in self.jobs.values():
-            found = int(self.clients[0].job(job.id)["reserves"])
-            assert found <= job.reserves
-            assert kill or found >= job.durable_reserves
-            job.reserves = job.durable_reserves = found
-            if job.holder >= 0:
-                job.state = self.clients[0].job(job.id)["state"]
-                job.holder = -1
+            stats = self.clients[0].job(job.id)
+            reserves = int(stats["reserves"])
+            assert reserves <= job.reserves
+            assert kill or reserves >= job.durable_reserves
+            # Without the policy a return has no entry, as in beanstalkd.
+            policy = self.policies.get(job.tube.decode())
+            if not kill and job.holder < 0 and policy and policy.max_reserves:
+                assert stats["state"] == job.state
+            job.reserves = job.durable_reserves = reserves
+            job.state, job.holder = stats["state"], -1
 
     @invariant()
     def agrees(self) -> None:
