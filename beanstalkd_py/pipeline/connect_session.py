@@ -21,8 +21,6 @@ MISSING = "Spark Connect needs more packages; pip install 'pyspark[connect]' ins
 @contextlib.contextmanager
 def connect_session(url: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """Connect to a server and send it the package. Raises PipelineUsageError, PipelineError."""
-    from beanstalkd_py.pipeline.package import write_package
-
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -35,10 +33,17 @@ def connect_session(url: str, settings: Mapping[str, str]) -> Iterator[SparkSess
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
-        with tempfile.TemporaryDirectory(prefix="beanstalkd-py-") as scratch:
-            package = Path(scratch) / PACKAGE
-            write_package(package)
-            spark.addArtifacts(str(package), pyfile=True)
+        send_package(spark)
         yield spark
     finally:
         spark.stop()
+
+
+def send_package(spark: SparkSession) -> None:
+    """Make this package importable in the tasks of a session, and of no other one."""
+    from beanstalkd_py.pipeline.package import write_package
+
+    with tempfile.TemporaryDirectory(prefix="beanstalkd-py-") as scratch:
+        package = Path(scratch) / PACKAGE
+        write_package(package)
+        spark.addArtifacts(str(package), pyfile=True)

@@ -22,7 +22,8 @@ IS_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 JAVA = "Java 17, such as the package openjdk-17-jre-headless"
 _TAIL_BYTES = 64 << 10
 _OLD_CLASSES = "UnsupportedClassVersionError"
-_ERROR_LINE = re.compile(r"(?:Error|Exception|Invalid|Unrecognized|Could not|Caused by)\b.*")
+_ERROR_LINE = re.compile(r"(?:Error|Exception|Invalid|Unrecognized|Could not)\b.*")
+_CAUSE = re.compile(r"^Caused by: (.*)", re.MULTILINE)
 
 
 def launched(settings: Mapping[str, str], is_quiet: bool) -> Any:
@@ -66,7 +67,7 @@ def _start_error(output: Any) -> PipelineError | PipelineUsageError:
     text = output.read().decode(errors="replace")
     if _OLD_CLASSES in text:
         return PipelineUsageError(f"this Java is too old for Spark; install {JAVA}")
-    found = _ERROR_LINE.search(text)
-    lines = text.split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it gives no reason")
-    return PipelineError(f"cannot start Spark: {found[0].strip() if found else last}")
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    causes, error = _CAUSE.findall(text), _ERROR_LINE.search(text)
+    found = [*causes[-1:], *([error[0]] if error else []), *lines[-1:], "it gives no reason"]
+    return PipelineError(f"cannot start Spark: {found[0].strip()}")

@@ -36,12 +36,13 @@ MISSING = "the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' instal
 
 OF_QUERIES: Mapping[str, str] = {"spark.sql.session.timeZone": "UTC"}
 ANYWHERE: Mapping[str, str] = {**OF_QUERIES, "spark.ui.showConsoleProgress": "false"}
+LOOPBACK = "127.0.0.1"
+"""In place of the name of this machine, which may not resolve."""
 HERE: Mapping[str, str] = {
     # Tasks run in the driver: the default of 1 GiB is too little to sort millions of entries.
     "spark.driver.memory": "3g",
-    # The host name may not resolve.
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
     "spark.ui.enabled": "false",
 }
 PARTS_A_CORE = 16
@@ -136,6 +137,8 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
     if options.is_quiet:
         _silence()
     _choose_python(options)
+    if _is_here(options):
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     # Otherwise workers import modules from the current folder.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     with tempfile.TemporaryDirectory(prefix="beanstalkd-py-") as scratch:
@@ -169,12 +172,16 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
 def _choose_python(options: SparkOptions) -> None:
     """Run tasks with this Python unless PYSPARK_PYTHON names another. PipelineUsageError."""
     python = os.environ.setdefault(PYTHON, sys.executable)
-    is_here = IS_SUBMITTED not in os.environ and is_local(settings_of(options, {})["spark.master"])
-    if is_here and shutil.which(python) is None:
+    if _is_here(options) and shutil.which(python) is None:
         raise PipelineUsageError(
             f"{PYTHON} is {python}, which is no program; leave it out, or name a Python that has"
             " beanstalkd_py"
         )
+
+
+def _is_here(options: SparkOptions) -> bool:
+    is_submitted = IS_SUBMITTED in os.environ
+    return not is_submitted and is_local(settings_of(options, {})["spark.master"])
 
 
 def settings_of(options: SparkOptions, submitted: Mapping[str, str]) -> dict[str, str]:

@@ -18,12 +18,12 @@ def bare_python(folder: Path) -> str:
     return str(python)
 
 
-def python_for_spark(folder: Path) -> str:
-    """Make an environment with the dependencies of PySpark only, as on machines of a cluster."""
+def python_for_spark(folder: Path, *more: str) -> str:
+    """Make an environment with PySpark's dependencies and `more`, as on machines of a cluster."""
     python = Path(bare_python(folder))
     here = Path(next(path for path in sys.path if path.endswith("site-packages")))
     (there,) = python.parents[1].glob("lib/python*/site-packages")
     for path in here.iterdir():
-        if path.name.partition(".")[0] in OF_SPARK:  # also numpy.libs
+        if path.name.partition(".")[0] in (*OF_SPARK, *more):  # also numpy.libs
             (there / path.name).symlink_to(path)
     return str(python)

@@ -1,4 +1,8 @@
-"""Spark Connect: a server on loopback, and clients that cannot import py4j."""
+"""Spark Connect: servers on loopback, and clients that cannot import py4j.
+
+The Python of `connect` lacks this package, which clients send. Spark uses what they send neither
+for streams nor for writing to a data source, so that of `installed` has it.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,13 @@ import pyarrow.parquet as pq
 import pytest
 from core.rig import Rig, put_line
 from history.stores import opened, some_messages
+from pipeline.other_python import python_for_spark
 from pipeline.plain import rows
 from processes import eventually
 from servers import free_port, ours
 
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
+from beanstalkd_py.pipeline.package import write_package
 from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -37,6 +43,7 @@ from pyspark.sql import SparkSession, functions as f
 from beanstalkd_py import pipeline
 url, folder, *more = sys.argv[1:]
 spark = SparkSession.builder.remote(url).getOrCreate()
+spark.addArtifacts(f"{folder}/beanstalkd-py.zip", pyfile=True)
 """
 MAIN = """
 from beanstalkd_py.__main__ import main
@@ -51,7 +58,7 @@ class Connect:
     def __init__(self, port: int, folder: Path) -> None:
         self.url = f"sc://127.0.0.1:{port}"
         self.folder = folder
-        """`binlog/ann`, with a damaged file, and `store`; also viewfs://test/remote."""
+        """`binlog/ann`, with a damaged file, `store`, the package; also viewfs://test/remote."""
 
     def _run(self, code: str, *args: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -74,10 +81,27 @@ class Connect:
 
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
+    folder = tmp_path_factory.mktemp("connect")
+    with serving(
+        folder, python_for_spark(folder, "deltalake", "arro3", "typing_extensions")
+    ) as found:
+        yield found
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Iterator[Connect]:
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    with serving(folder, sys.executable) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def serving(folder: Path, python: str) -> Iterator[Connect]:
     import pyspark
 
-    folder = tmp_path_factory.mktemp("connect")
     fill(folder)
+    write_package(folder / "beanstalkd-py.zip")
     port = free_port()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -100,7 +124,7 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
             stdout=output,
             stderr=output,
             cwd=folder,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_CONNECT_MODE": "0"},
+            env={**os.environ, "PYSPARK_PYTHON": python, "SPARK_CONNECT_MODE": "0"},
             start_new_session=True,
         )
     try:
@@ -167,21 +191,34 @@ print(json.dumps(pipeline.read_store(spark, f"{start}/store", view="queues").cou
     ]
 
 
-def test_sources_streams_and_tables(connect, tmp_path):
+def test_sources_and_tables(connect):
     script = """
 pipeline.register(spark)
 path = f"{folder}/binlog/*"
 print(spark.read.format("beanstalkd_binlog").load(path).count())
 spark.sql(f"create table entries using beanstalkd_binlog options (path '{path}')")
 print(spark.table("entries").count())
+"""
+    count = len(rows(BinlogPlan.of({"path": f"{connect.folder}/binlog/*"})))
+    assert connect.run(script) == [count, count]
+
+
+def test_streams_and_rows_into_a_server(installed, tmp_path):
+    script = """
+pipeline.register(spark)
+path = f"{folder}/binlog/*"
 stream = spark.readStream.format("beanstalkd_binlog").load(path).writeStream.format("parquet")
 stream = stream.option("checkpointLocation", f"{more[0]}/checkpoint").trigger(availableNow=True)
 query = stream.start(f"{more[0]}/out")
 query.awaitTermination(120)
 print(spark.read.parquet(f"{more[0]}/out").count())
+numbers = spark.range(30).select(f.col("id").cast("string").alias("body"))
+numbers.write.format("beanstalkd").mode("append").options(addr=more[1], tube="t").save()
 """
-    count = len(rows(BinlogPlan.of({"path": f"{connect.folder}/binlog/*"})))
-    assert connect.run(script, tmp_path) == [count, count, count]
+    count = len(rows(BinlogPlan.of({"path": f"{installed.folder}/binlog/*"})))
+    with ours() as server, server.connect() as client:
+        assert installed.run(script, tmp_path, f"127.0.0.1:{server.port}") == [count]
+        assert client.stats(b"stats-tube t")["current-jobs-ready"] == "30"
 
 
 def test_errors_are_one_line(connect, tmp_path):
@@ -233,14 +270,3 @@ print(read_export(spark, more[1]).where("kind = 'full'").count())
         0,
         sum(row["kind"] == "full" for row in whole),
     ]
-
-
-def test_rows_into_a_server(connect, tmp_path):
-    script = """
-pipeline.register(spark)
-numbers = spark.range(30).select(f.col("id").cast("string").alias("body"))
-numbers.write.format("beanstalkd").mode("append").options(addr=more[0], tube="t").save()
-"""
-    with ours() as server, server.connect() as client:
-        connect.run(script, f"127.0.0.1:{server.port}")
-        assert client.stats(b"stats-tube t")["current-jobs-ready"] == "30"

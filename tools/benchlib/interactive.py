@@ -1,4 +1,4 @@
-"""Run time and CPU time of `pipeline run tube-metrics` over a small binlog, with its start.
+"""Run time and CPU time of `tube-metrics` and `report` over a small binlog, with their starts.
 
 CPU time is that of all processes, Java and the workers included, sampled until each ends.
 """
@@ -23,9 +23,12 @@ def measure(folder: Path, rounds: int) -> None:
     binlog = folder / "small"
     binlog.mkdir()
     write_binlog(binlog, batches(ENTRIES), history=True)
+    page = str(folder / "report.html")
+    commands = {"tube-metrics": ("run", "tube-metrics"), "report": ("report", "-o", page)}
     for _ in range(rounds):
-        run_s, cpu_s = cost_of("run", "tube-metrics", "-i", str(binlog))
-        print(f"tube-metrics of 20,000 jobs {run_s:7.1f} s {cpu_s:7.1f} CPU s", flush=True)
+        for name, words in commands.items():
+            run_s, cpu_s = cost_of(*words, "-i", str(binlog))
+            print(f"{name:12} of 20,000 jobs {run_s:7.1f} s {cpu_s:7.1f} CPU s", flush=True)
 
 
 def cost_of(*words: str) -> tuple[float, float]:

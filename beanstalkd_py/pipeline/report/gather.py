@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -60,11 +61,18 @@ def gather(
         raise PipelineUsageError(f"the end {end} is not after the begin {begin}; swap them")
     length = None if window is None else microseconds_of("window", window)
     given = sort_inputs(spark, inputs)
-    timelines = timelines_of(spark, given).drop(*_UNUSED).persist()
+    # Queries about the files fill the pauses in which the other ones are planned.
+    files = ThreadPoolExecutor(1)
     try:
-        return _of_timelines(spark, given, timelines, low, high, length)
+        of_files = files.submit(_of_files, spark, given)
+        timelines = timelines_of(spark, given).drop(*_UNUSED).persist()
+        try:
+            return _of_timelines(spark, given, timelines, low, high, length, of_files)
+        finally:
+            timelines.unpersist()
     finally:
-        timelines.unpersist()
+        # After an error the session ends, and with it the query of the thread.
+        files.shutdown(wait=False)
 
 
 def _of_timelines(
@@ -74,25 +82,24 @@ def _of_timelines(
     begin: int | None,
     end: int | None,
     window: int | None,
+    of_files: Future[dict[str, Any]],
 ) -> ReportData:
     first, last, counts = summary_of(timelines, begin, end)
-    span = None
+    found: dict[str, Any] = {}
     if first is not None and last is not None:
-        # Raises an error for a too short window before anything is computed.
         span = span_of(first, last, window, begin, end)
-    found = ReportData(
+        found, now = of_span(timelines, span)
+        found |= _dead(spark, inputs, timelines, now)
+    return ReportData(
         inputs=(
             *(Input(path, "binlog") for path in inputs.binlogs),
             *(Input(path, "history") for path in inputs.stores),
         ),
         made_at=datetime.now(UTC),
-        **_of_files(spark, inputs),
+        **of_files.result(),
         **counts,
+        **found,
     )
-    if span is None:
-        return found
-    shown, now = of_span(timelines, span)
-    return replace(found, **shown, **_dead(spark, inputs, timelines, now))
 
 
 def _of_files(spark: SparkSession, inputs: Inputs) -> dict[str, Any]:

@@ -104,6 +104,11 @@ def test_failing_java_is_one_line(tmp_path, folder):
     status, _, errors = result(*words, JAVA_HOME=str(tmp_path))
     assert status == 1
     assert errors == ["beanstalkd-py: cannot start Spark: Invalid heap size: 3g"]
+    java.write_text(
+        "#!/bin/sh\necho 'Exception in thread: a\n at a.b\nCaused by: c: x\n at d' >&2\nexit 1"
+    )
+    status, _, errors = result(*words, JAVA_HOME=str(tmp_path))
+    assert (status, errors) == (1, ["beanstalkd-py: cannot start Spark: c: x"])
 
 
 @pytest.mark.parametrize(
@@ -248,6 +253,16 @@ def test_a_package_includes_the_decoder(tmp_path, folder):
         assert all(place.is_relative_to(own) for place in places)
         assert own.stat().st_mode & 0o077 == 0
         assert len(list(own.iterdir())) == 1
+
+
+@pytest.mark.spark
+def test_a_machine_whose_name_does_not_resolve(folder):
+    """Only root can name a machine."""
+    script = 'hostname no-such-machine && exec "$@"'
+    command = ["unshare", "--uts", "sh", "-c", script, "sh", sys.executable, "-m", "beanstalkd_py"]
+    words = ["pipeline", "sql", "-i", str(folder), "--json", "select 1 as one"]
+    ended = subprocess.run([*command, *words], capture_output=True, timeout=100, check=False)
+    assert (ended.returncode, ended.stdout) == (0, b'{"one":1}\n'), ended.stderr
 
 
 @pytest.mark.spark

@@ -12,9 +12,10 @@ a second log, and a run with few new rows takes several times as long.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,11 @@ from beanstalkd_py.history.files import layout
 from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS as ENTRY_COLUMNS
+from beanstalkd_py.pipeline.connect_session import send_package
 from beanstalkd_py.pipeline.failures import own_error, spark_errors
 from beanstalkd_py.pipeline.jobs.export.table import DATE, ExportTable, State, Storage, overtaken
 from beanstalkd_py.pipeline.sources.columns import LONG, STRING
-from beanstalkd_py.pipeline.sources.connect import parallelism
+from beanstalkd_py.pipeline.sources.connect import is_connect, parallelism
 from beanstalkd_py.pipeline.sources.follower import Budget, Follower, Position
 from beanstalkd_py.pipeline.sources.frames import LocalTask, of_tasks
 from beanstalkd_py.pipeline.sources.paths import expand, local, true_path
@@ -133,21 +135,21 @@ def export(
     """
     binlogs, stores = _sorted_inputs([inputs] if isinstance(inputs, str) else list(inputs))
     folder = Storage.of_output(spark, output, storage_options)
-    session = _session(spark)
-    options = {"mode": mode, "minPartitions": str(parallelism(session))}
     result = ExportResult()
-    for source, paths in ((ENTRIES, binlogs), (MESSAGES, stores)):
-        if paths:
-            followed = source.follow(paths, bodies, options, not allow_loss)
-            without_bodies = source.follow(paths, False, options, not allow_loss)
-            schema = followed.table.schema.append(pa.field(DATE, pa.date32()))
-            table = ExportTable.created(folder.below(source.name), schema)
-            _check_columns(table, schema)
-            run = _Run(session, table, source, followed, without_bodies)
-            result += run.batches(Budget(size=batch_bytes))
-            if compact_at is not None:
-                least = max(compact_at, 2)
-                result += ExportResult(compacted=table.compact(session, target_bytes, least))
+    with _session(spark) as session:
+        options = {"mode": mode, "minPartitions": str(parallelism(session))}
+        for source, paths in ((ENTRIES, binlogs), (MESSAGES, stores)):
+            if paths:
+                followed = source.follow(paths, bodies, options, not allow_loss)
+                without_bodies = source.follow(paths, False, options, not allow_loss)
+                schema = followed.table.schema.append(pa.field(DATE, pa.date32()))
+                table = ExportTable.created(folder.below(source.name), schema)
+                _check_columns(table, schema)
+                run = _Run(session, table, source, followed, without_bodies)
+                result += run.batches(Budget(size=batch_bytes))
+                if compact_at is not None:
+                    least = max(compact_at, 2)
+                    result += ExportResult(compacted=table.compact(session, target_bytes, least))
     return result
 
 
@@ -166,13 +168,14 @@ def compact(
     """
     if target_bytes < 1:
         raise PipelineUsageError(f"target_bytes is {target_bytes}; give at least 1")
-    folder, session = Storage.of_output(spark, output, storage_options), _session(spark)
+    folder = Storage.of_output(spark, output, storage_options)
     tables = [_opened(folder.below(source.name)) for source in (ENTRIES, MESSAGES)]
     if not any(tables):
         raise PipelineUsageError(
             f"{output} is not the output of an export; give the folder of export()"
         )
-    return sum(table.compact(session, target_bytes, max(least, 2)) for table in tables if table)
+    with _session(spark) as session:
+        return sum(table.compact(session, target_bytes, max(least, 2)) for table in tables if table)
 
 
 def read_export(
@@ -196,18 +199,26 @@ def _opened(storage: Storage) -> ExportTable | None:
         return None
 
 
-def _session(spark: SparkSession) -> SparkSession:
+@contextlib.contextmanager
+def _session(spark: SparkSession) -> Iterator[SparkSession]:
+    """Return a session with settings of its own."""
     try:
         session = spark.newSession()
     except (AttributeError, NotImplementedError) as error:
         raise PipelineUsageError(
             f"an export through Spark Connect needs Spark 4.3, and this is {spark.version}"
         ) from error
-    # Many shuffles of small batches.
-    tasks = 2 * parallelism(session)
-    for name, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(tasks)}.items():
-        session.conf.set(name, value)
-    return session
+    try:
+        if is_connect(session):
+            send_package(session)
+        # Many shuffles of small batches.
+        tasks = 2 * parallelism(session)
+        for name, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(tasks)}.items():
+            session.conf.set(name, value)
+        yield session
+    finally:
+        if is_connect(session):  # elsewhere that would stop all sessions
+            session.stop()
 
 
 def _sorted_inputs(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
