@@ -3,13 +3,15 @@
 Blocks of the language `console` are shell sessions: a line that starts with "$ " is a command, and
 the lines after it are its output. Python blocks run unchanged. All blocks run in order in one
 folder.
-Numbers may differ, and the port is another one. pip does nothing, because the package is installed.
+Numbers may differ, and the port is another one. pip does nothing, because the package is installed,
+unless a session starts in a new environment.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from docs.documents import document
+from docs.documents import ROOT, document
 from servers import free_port
 
 PORT = "11300"
@@ -33,16 +35,17 @@ AIRFLOW = "from airflow"
 class Shell:
     """A shell in a folder, for the commands of one document."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, is_new: bool) -> None:
         self._port = port
         self._folder = folder
+        self._python = _new_python(folder) if is_new else Path(sys.executable)
         pip = folder / ".bin" / "pip"
         pip.parent.mkdir()
-        pip.write_text("#!/bin/sh\n")
+        pip.write_text(_pip_of_tree(folder, self._python) if is_new else "#!/bin/sh\n")
         pip.chmod(0o755)
         self._environment = {
             **os.environ,
-            "PATH": f"{pip.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{pip.parent}:{self._python.parent}:{os.environ['PATH']}",
             "HOME": str(folder),
             "BEANSTALKD_ADDR": f"127.0.0.1:{port}",
             "BEANSTALKD_PY_PORT": str(port),
@@ -75,7 +78,7 @@ class Shell:
 
     def run_python(self, code: str) -> None:
         subprocess.run(
-            [sys.executable, "-c", code.replace(PORT, str(self._port))],
+            [self._python, "-c", code.replace(PORT, str(self._port))],
             cwd=self._folder,
             env=self._environment,
             check=True,
@@ -111,9 +114,25 @@ class Shell:
                 time.sleep(0.02)
 
 
+def _new_python(folder: Path) -> Path:
+    environment = folder / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    return environment / "bin" / "python"
+
+
+def _pip_of_tree(folder: Path, python: Path) -> str:
+    """Return a program that installs a copy of this tree as beanstalkd_py."""
+    copy = folder / ".tree"
+    skipped = shutil.ignore_patterns(".git", ".venv*", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, copy, ignore=skipped)
+    return f"""#!/bin/sh
+echo "$*" | sed 's#beanstalkd_py#{copy}#' | xargs {python} -m pip -qqq
+"""
+
+
 @contextmanager
-def shell(folder: Path) -> Iterator[Shell]:
-    opened = Shell(folder, free_port())
+def shell(folder: Path, is_new: bool) -> Iterator[Shell]:
+    opened = Shell(folder, free_port(), is_new)
     try:
         yield opened
     finally:
@@ -133,11 +152,14 @@ def normalised(output: str) -> list[str]:
     return [line for line in lines if line and "of this stage" not in line]
 
 
-def run_session(name: str, folder: Path) -> None:
-    """Run the blocks of a document, except those about Airflow, and compare the output."""
+def run_session(name: str, folder: Path, *, is_new: bool = False) -> None:
+    """Run the blocks of a document, except those about Airflow, and compare the output.
+
+    `is_new`: in a new environment, into which a session has to install the package.
+    """
     blocks = document(name).blocks
     assert {block.language for block in blocks} <= {"console", "python", *NOT_RUN}
-    with shell(folder) as opened:
+    with shell(folder, is_new) as opened:
         for block in blocks:
             if block.language == "python" and AIRFLOW not in block.text:
                 opened.run_python(block.text)

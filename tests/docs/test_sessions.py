@@ -30,7 +30,7 @@ def test_sessions_work_as_printed(name: str, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_sessions_with_spark_work_as_printed(tmp_path: Path) -> None:
-    run_session(SPARK_QUICKSTART, tmp_path)
+    run_session(SPARK_QUICKSTART, tmp_path, is_new=True)
 
 
 class Task:
