@@ -31,6 +31,7 @@ class TubePolicy(NamedTuple):
     release_backoff: str = ""
     max_reserved: int = 0
     rate: str = ""
+    expires: int = 0
 
 
 class Backoff(NamedTuple):

@@ -100,6 +100,7 @@ typedef enum {
     BS_POLICY_BACKOFF,     /* a job that came back was delayed */
     BS_POLICY_MAX_RESERVED, /* a tube stopped to hand out jobs */
     BS_POLICY_RATE,
+    BS_POLICY_EXPIRED,     /* a job was deleted for its age */
     BS_POLICY_ACTIONS
 } bs_policy_action;
 
@@ -163,7 +164,7 @@ typedef struct {
     uint64_t bodies_awaited;         /* commands and moves that waited for that */
     uint64_t bodies_unreadable;      /* those for which it failed */
     uint64_t policy_actions[BS_POLICY_ACTIONS]; /* by bs_policy_action */
-    char padding[64];              /* to a multiple of BS_ALIGNMENT */
+    char padding[56];              /* to a multiple of BS_ALIGNMENT */
 } bs_counters;
 
 /* Returns 1 and the durable position: everything before offset `*end` of file `*file`, and all files with lower

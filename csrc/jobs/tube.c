@@ -90,6 +90,7 @@ bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t
     tube->place = BS_NO_PLACE;
     if (tubes->policies)
         tube->policy = bs_policies_find(tubes->policies, name, length);
+    tube->expires = tube->policy ? tube->policy->expires : 0;
     tube->slot = tubes->free_count ? tubes->free_slots[--tubes->free_count] : tubes->slot_count++;
     tubes->slots[tube->slot] = tube;
     size_t bucket = bucket_of(tubes, hash);
@@ -121,6 +122,7 @@ void bs_tube_free(bs_tube *tube)
     bs_ready_free(&tube->ready);
     bs_heap_free(&tube->delayed);
     bs_heap_free(&tube->buried);
+    bs_priority_free(&tube->expiring);
     free(tube->peer_refs);
     free(tube);
 }

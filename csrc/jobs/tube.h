@@ -9,6 +9,7 @@
 #include "base/heap.h"
 #include "jobs/job.h"
 #include "jobs/policies.h"
+#include "jobs/priority_heap.h"
 #include "jobs/ready_jobs.h"
 #include "protocol/tube_name.h"
 
@@ -36,6 +37,7 @@ struct bs_tube {
     bs_ready ready;
     bs_heap delayed;         /* by deadline */
     bs_heap buried;          /* by the order of burying */
+    bs_priority_heap expiring; /* with bs_policy.expires: expiry.h */
     struct bs_tube *truncated; /* has the jobs that a truncate deletes, or NULL: queue.h */
     bs_watch *first_waiter;
     bs_watch *last_waiter;
@@ -50,6 +52,7 @@ struct bs_tube {
     uint64_t pauses;
     int64_t pause_ns;        /* 0: not paused */
     int64_t unpause_at;
+    int64_t expire_at;       /* mono; the time of the first of `expiring` */
     int64_t paced_until;     /* mono; with bs_policy.rate_interval_ns: when all reserves so far are paid for */
     uint32_t place;          /* in the heap of tubes by time */
     uint32_t slot;           /* in bs_tubes, fixed */
@@ -59,6 +62,8 @@ struct bs_tube {
     uint32_t pending_claims; /* claimed jobs of the tube (claims.h) */
     uint32_t pins;           /* proxies that watch it, and migrating connections: they keep the tube, uncounted */
     uint32_t shard;
+    uint32_t expires;        /* bs_policy.expires when its policy was set */
+    bool expires_changed;    /* since the policies before */
     uint8_t throttles;       /* BS_THROTTLED_ bits: its policy keeps ready jobs back */
     bool remote;             /* a tube of another shard */
     bool head_changed;       /* in the queue's list of heads to publish */

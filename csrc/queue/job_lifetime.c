@@ -54,6 +54,8 @@ int bs_queue_add(bs_queue *queue, bs_job *job, bs_now now)
     job->tube->total_jobs++;
     if (queue->workers > 1)
         bs_owner_set(queue->shared, job->id, queue->shard);
+    if (job->tube->policy && job->tube->policy->expires)
+        bs_job_set_expiry(queue, job, now);
     if (job->delay)
         bs_job_make_delayed(queue, job, deadline);
     else

@@ -9,6 +9,7 @@
 #include "base/histogram.h"
 #include "binlog_files/entry.h"
 #include "queue/job_waits.h"
+#include "jobs/expiry.h"
 #include "queue/published_heads.h"
 #include "queue/throttle.h"
 
@@ -19,6 +20,8 @@ void bs_schedule_tube(bs_queue *queue, bs_tube *tube)
     int64_t at = bs_heap_first_key(&tube->delayed);
     if (tube->pause_ns && tube->unpause_at < at)
         at = tube->unpause_at;
+    if (tube->expiring.count && tube->expire_at < at)
+        at = tube->expire_at;
     if (tube->throttles & BS_THROTTLED_RATE && bs_throttle_token_at(tube) < at)
         at = bs_throttle_token_at(tube);
     if (tube->place == BS_NO_PLACE) {
@@ -29,6 +32,21 @@ void bs_schedule_tube(bs_queue *queue, bs_tube *tube)
     } else if (queue->tube_times.slots[tube->place].key != at) {
         bs_heap_change(&queue->tube_times, &bs_tube_kind, tube->place, at);
     }
+}
+
+void bs_schedule_expiry(bs_queue *queue, bs_tube *tube, bs_now now)
+{
+    const int64_t at = bs_expiry_next(tube);
+    const int64_t left = at == INT64_MAX ? INT64_MAX : at > now.wall ? at - now.wall : 0;
+    tube->expire_at = left < INT64_MAX - now.mono ? now.mono + left : INT64_MAX;
+    bs_schedule_tube(queue, tube);
+}
+
+void bs_job_set_expiry(bs_queue *queue, const bs_job *job, bs_now now)
+{
+    bs_expiry_add(job->tube, &queue->jobs, job);
+    if (job->tube->expiring.entries[0].id == job->id)
+        bs_schedule_expiry(queue, job->tube, now);
 }
 
 static int64_t session_time(const bs_session *session)

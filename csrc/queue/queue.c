@@ -142,6 +142,8 @@ void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
         job->tube->number = job->id;
     if (queue->workers > 1)
         bs_owner_set(queue->shared, job->id, queue->shard);
+    if (job->tube->policy && job->tube->policy->expires)
+        bs_job_set_expiry(queue, job, now);
     if (job->state == BS_BURIED) {
         if (job->at > queue->last_buried_at)
             queue->last_buried_at = job->at;
@@ -289,7 +291,7 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
         return -ENOENT;
     if (job->tube->policy)
         delay = bs_policy_delay(queue, job->tube->policy, delay);
-    if (job->tube->policy && bs_policy_reached_limit(job)) {
+    if (job->tube->policy && bs_policy_ends(job, now)) {
         job->pri = pri;
         job->releases++;
         (void)bs_policy_end_job(queue, job, now);
@@ -381,6 +383,8 @@ static void tube_due(bs_queue *queue, bs_tube *tube, bs_now now)
         bs_throttle_reset(queue, tube, now);
         bs_schedule_tube(queue, tube);
         bs_serve_waiters(queue, tube, now);
+    } else if (tube->expiring.count && tube->expire_at <= now.mono) {
+        bs_policy_expire(queue, tube, now);
     } else {
         tube->pause_ns = 0;
         bs_head_changed(queue, tube);

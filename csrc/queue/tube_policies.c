@@ -2,7 +2,9 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "binlog_files/entry.h"
+#include "jobs/expiry.h"
 #include "queue/job_lifetime.h"
 #include "queue/job_state.h"
 #include "queue/throttle.h"
@@ -17,6 +19,26 @@ static void resolve(bs_tubes *tubes, const bs_policies *policies)
         tube->policy = policies ? bs_policies_find(policies, tube->name, tube->name_length) : NULL;
 }
 
+/* Lets the jobs of tubes whose `expires` has changed expire at their new times. */
+static void reset_expiries(bs_queue *queue, bs_now now)
+{
+    bool changed = false;
+    for (bs_tube *tube = queue->tubes.first; tube; tube = tube->next) {
+        const uint32_t expires = tube->policy ? tube->policy->expires : 0;
+        tube->expires_changed = expires != tube->expires;
+        tube->expires = expires;
+        if (!tube->expires_changed)
+            continue;
+        bs_priority_free(&tube->expiring);
+        changed = changed || expires;
+    }
+    for (size_t i = 0; changed && i < queue->jobs.capacity; i++) {
+        const bs_job *job = queue->jobs.slots[i];
+        if (job && job->tube->expires_changed && job->tube->expires)
+            bs_job_set_expiry(queue, job, now);
+    }
+}
+
 void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now)
 {
     resolve(&queue->tubes, policies);
@@ -24,6 +46,7 @@ void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now)
     queue->no_tube->policy = NULL;
     bs_policies_free(queue->policies);
     queue->policies = policies;
+    reset_expiries(queue, now);
     for (bs_tube *tube = queue->tubes.first; tube; tube = tube->next) {
         bs_throttle_reset(queue, tube, now);
         bs_schedule_tube(queue, tube);
@@ -76,10 +99,20 @@ uint32_t bs_policy_backoff(bs_queue *queue, const bs_job *job)
     return delay < policy->backoff_max ? (uint32_t)delay : policy->backoff_max;
 }
 
-bool bs_policy_reached_limit(const bs_job *job)
+static bool has_expired(const bs_job *job, bs_now now)
+{
+    return job->tube->policy->expires && bs_expiry_reached(job, now.wall);
+}
+
+static bool has_reached_reserves(const bs_job *job)
 {
     const bs_policy *policy = job->tube->policy;
     return policy->max_reserves && job->reserves >= (uint64_t)policy->max_reserves * (1 + (uint64_t)job->kicks);
+}
+
+bool bs_policy_ends(const bs_job *job, bs_now now)
+{
+    return has_expired(job, now) || has_reached_reserves(job);
 }
 
 static void bury(bs_queue *queue, bs_job *job, bs_now now)
@@ -140,14 +173,36 @@ bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now)
 {
     const bs_policy *policy = job->tube->policy;
     bs_policy_action action = BS_POLICY_BURIED;
-    if (!bs_policy_reached_limit(job))
+    if (!bs_policy_ends(job, now))
         return false;
-    if (policy->then == BS_THEN_MOVE && move_job(queue, job, policy->move_to, now))
+    const bool expired = has_expired(job, now);
+    if (expired && bs_queue_remove(queue, job, BS_ENDED_DELETED, now) == 0)
+        action = BS_POLICY_EXPIRED;
+    else if (!expired && policy->then == BS_THEN_MOVE && move_job(queue, job, policy->move_to, now))
         action = BS_POLICY_MOVED;
-    else if (policy->then == BS_THEN_DELETE && bs_queue_remove(queue, job, BS_ENDED_DELETED, now) == 0)
+    else if (!expired && policy->then == BS_THEN_DELETE && bs_queue_remove(queue, job, BS_ENDED_DELETED, now) == 0)
         action = BS_POLICY_DELETED;
     else
         bury(queue, job, now);
     queue->counters->policy_actions[action]++;
     return true;
+}
+
+void bs_policy_expire(bs_queue *queue, bs_tube *tube, bs_now now)
+{
+    enum { DELETES_PER_STEP = 1000 };
+    uint32_t deleted = 0;
+    bs_refs_pin(queue, tube);
+    bs_job *job = bs_expiry_take(tube, &queue->jobs, now.wall);
+    while (job && bs_queue_remove(queue, job, BS_ENDED_DELETED, now) == 0) {
+        queue->counters->policy_actions[BS_POLICY_EXPIRED]++;
+        job = ++deleted < DELETES_PER_STEP ? bs_expiry_take(tube, &queue->jobs, now.wall) : NULL;
+    }
+    bs_schedule_expiry(queue, tube, now);
+    /* The rest follows in another round. */
+    if (tube->expire_at <= now.mono && tube->expiring.count) {
+        tube->expire_at = now.mono + BS_MILLISECOND;
+        bs_schedule_tube(queue, tube);
+    }
+    bs_refs_unpin(queue, tube);
 }

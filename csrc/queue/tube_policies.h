@@ -27,10 +27,14 @@ uint32_t bs_policy_delay(bs_queue *queue, const bs_policy *policy, uint32_t dela
 /* Returns the delay of a job that comes back to a tube whose policy has a backoff. */
 uint32_t bs_policy_backoff(bs_queue *queue, const bs_job *job);
 
-/* Has the job of a tube with a policy been reserved as often as that allows? A kick allows it as often again. */
-bool bs_policy_reached_limit(const bs_job *job);
+/* Does a reserved job of a tube with a policy end when it comes back? It has expired, or was reserved as often as the
+ * policy allows; a kick allows it as often again. */
+bool bs_policy_ends(const bs_job *job, bs_now now);
 
-/* Buries, deletes or moves a reserved job that comes back and has reached the limit; false: it has not. */
+/* Deletes jobs that have expired, and sets the time of the next one. */
+void bs_policy_expire(bs_queue *queue, bs_tube *tube, bs_now now);
+
+/* Buries, deletes or moves such a job; false: it does not end. */
 bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now);
 
 #endif

@@ -60,6 +60,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "release-backoff": _checked_by(Backoff.parse),
     "max-reserved": Number("a number of jobs", 1, INT64_MAX).parse,
     "rate": _checked_by(Rate.parse),
+    "expires": _whole_seconds(1),
 }
 
 

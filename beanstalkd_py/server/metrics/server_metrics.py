@@ -83,7 +83,7 @@ REFUSED = (
 
 POLICY_ACTIONS = (
     *("default_ttr", "max_delay", "buried", "deleted", "moved"),
-    *("backoff", "max_reserved", "rate"),
+    *("backoff", "max_reserved", "rate", "expired"),
 )
 """Effects of tube policies other than refused puts, in the order of bs_policy_action there."""
 

@@ -81,15 +81,16 @@ def test_values_and_their_order(tmp_path: Path) -> None:
         "release-backoff": "exponential:1s..5m",
         "max-reserved": 9,
         "rate": "30/m",
+        "expires": "1d",
     }
     table = "".join(f"{name} = {json.dumps(value)}\n" for name, value in first.items())
     path.write_text(f'[tube."m*"]\n{table}[tube."a.?"]\nmax-delay = 0\n[tube."*"]\n')
     options = serve_options(serve.make_context("serve", ["--config", str(path)]))
-    fields = (5, 2048, 120, 7, 3, "move:dead", "exponential:1s..5m", 9, "30/m")
+    fields = (5, 2048, 120, 7, 3, "move:dead", "exponential:1s..5m", 9, "30/m", 86400)
     wanted = (TubePolicy("m*", *fields), TubePolicy("a.?", max_delay=0), TubePolicy("*"))
     assert options.policies == wanted
     shown = json.loads(run("config", "show", "--json", "--config", path).stdout)["tube"]
-    values = {"pattern": "m*"} | first | {"max-bytes": 2048, "default-ttr": 120}
+    values = {"pattern": "m*"} | first | {"max-bytes": 2048, "default-ttr": 120, "expires": 86400}
     value = [values, {"pattern": "a.?", "max-delay": 0}, {"pattern": "*"}]
     assert shown == {"value": value, "from": "file"}
     assert "3 policies" in run("config", "show", "--config", path).stdout

@@ -1,0 +1,24 @@
+/* The jobs of a tube by the time at which its policy deletes them.
+ *
+ * A heap of ids by the second of the wall clock. An entry stays when its job leaves the tube; such entries are dropped
+ * when they come first, or when they are more than the jobs. A job that is reserved or buried in its second loses its
+ * entry: a reserved one is tested when it comes back.
+ */
+#ifndef BS_EXPIRY_H
+#define BS_EXPIRY_H
+
+#include "jobs/tube.h"
+
+/* Has a job of a tube whose policy has `expires` reached that age? */
+bool bs_expiry_reached(const bs_job *job, int64_t wall);
+
+/* Adds a job of such a tube. */
+void bs_expiry_add(bs_tube *tube, const bs_job_table *jobs, const bs_job *job);
+
+/* Removes and returns the next job that is ready or delayed and has expired, or NULL. */
+bs_job *bs_expiry_take(bs_tube *tube, const bs_job_table *jobs, int64_t wall);
+
+/* Returns the wall time at which the next entry is due, INT64_MAX without any. */
+int64_t bs_expiry_next(const bs_tube *tube);
+
+#endif
