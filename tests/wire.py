@@ -11,10 +11,13 @@ import socket
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import NamedTuple
 
 CRLF = b"\r\n"
 # A reply with a body ends its first line with the size of that body.
 BODY_REPLY = re.compile(rb"(?:RESERVED \d+|FOUND \d+|OK) (\d+)\Z")
+BATCH_REPLY = re.compile(rb"BATCH (\d+)\Z")
+JOB_LINE = re.compile(rb"JOB (\d+) ([^ ]{1,200}) (\d+)\Z")
 DEFAULT_TIMEOUT_S = 5.0
 # An unknown command, which servers answer at once and do not count.
 FENCE = b"fence\r\n"
@@ -145,6 +148,9 @@ class Client:
         if line_end < 0:
             return None
         size = line_end + len(CRLF)
+        batch = BATCH_REPLY.match(self._buffer[:line_end])
+        if batch is not None:
+            return self._batch_size(size, int(batch[1]))
         with_body = BODY_REPLY.match(self._buffer[:line_end])
         if with_body is None:
             return size
@@ -153,6 +159,16 @@ class Client:
             return None
         assert self._buffer[size - 2 : size] == CRLF, f"body not closed: {bytes(self._buffer)!r}"
         return size
+
+    def _batch_size(self, size: int, jobs: int) -> int | None:
+        for _ in range(jobs):
+            line_end = self._buffer.find(CRLF, size)
+            if line_end < 0:
+                return None
+            line = JOB_LINE.match(self._buffer[size:line_end])
+            assert line, f"no job: {bytes(self._buffer[size:])!r}"
+            size = line_end + len(CRLF) + int(line[3]) + len(CRLF)
+        return size if len(self._buffer) >= size else None
 
     def _receive(self, timeout_s: float) -> bool:
         """Receive data; return False if none came in time or the connection ended."""
@@ -175,6 +191,32 @@ def inserted_id(reply: bytes) -> int:
     found = re.fullmatch(rb"INSERTED (\d+)\r\n", reply)
     assert found, f"no INSERTED: {reply!r}"
     return int(found[1])
+
+
+class BatchJob(NamedTuple):
+    """One job of a reply to reserve-batch."""
+
+    id: int
+    tube: bytes
+    body: bytes
+
+
+def jobs_of(reply: bytes) -> list[BatchJob]:
+    """Check the form of a reply to reserve-batch, and return its jobs."""
+    first, rest = reply.split(CRLF, 1)
+    count = BATCH_REPLY.match(first)
+    assert count, f"no batch: {reply!r}"
+    jobs = []
+    while rest:
+        head, rest = rest.split(CRLF, 1)
+        line = JOB_LINE.match(head)
+        assert line, f"no job: {head!r}"
+        size = int(line[3])
+        assert rest[size : size + 2] == CRLF, f"body not closed: {reply!r}"
+        jobs.append(BatchJob(int(line[1]), line[2], rest[:size]))
+        rest = rest[size + 2 :]
+    assert len(jobs) == int(count[1]), f"{len(jobs)} jobs in {first!r}"
+    return jobs
 
 
 def stats_of(reply: bytes) -> dict[str, str]:

@@ -301,7 +301,8 @@ enum {
 
     /* About a session that reserves (multi_shard_reserve.h): requests of its home; content: bs_reserve_step. */
     BS_FRAME_HEAD,
-    BS_FRAME_CLAIM,      /* argument: the worst priority to accept */
+    BS_FRAME_CLAIM,      /* argument: the worst priority to accept; high half, also of TAKE and RESERVE: most jobs of a
+                          * batch, or 0 */
     BS_FRAME_WAIT,
     BS_FRAME_TAKE,
     BS_FRAME_CANCEL,     /* argument: 1 to confirm it */

@@ -158,12 +158,13 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
 
 static void do_reserve(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    const bool timed = command->verb == BS_VERB_RESERVE_WITH_TIMEOUT;
+    const bool timed = command->verb != BS_VERB_RESERVE;
     const int64_t until = timed ? now.mono + (int64_t)command->number * BS_SECOND : INT64_MAX;
+    session->batch = (uint16_t)command->most;
     if (bs_reserve_concerns_others(server, session, now))
         bs_reserve_begin(server, session, until);
     else
-        bs_execute_reserve(server, session, until, now);
+        bs_execute_reserve(server, session, until, bs_reserve_other_priority(server, session), now);
 }
 
 /* Replies INTERNAL_ERROR if the job's body cannot be read. */
@@ -424,6 +425,7 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
     [BS_VERB_LIST_JOBS] = do_long,
     [BS_VERB_TRUNCATE] = do_long,
     [BS_VERB_WAIT] = bs_execute_wait,
+    [BS_VERB_RESERVE_BATCH] = do_reserve,
     [BS_VERB_RESERVE_ABORT] = do_reserve_abort,
 };
 

@@ -4,13 +4,14 @@
 #include "queue/job_state.h"
 #include "queue/queue.h"
 #include "server/replies.h"
+#include "server/reserve_reply.h"
 #include "workers/claims.h"
 #include "workers/shard_waits.h"
 
 #define DEADLINE_SOON "DEADLINE_SOON\r\n"
 #define TIMED_OUT "TIMED_OUT\r\n"
 
-void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, bs_now now)
+void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, uint32_t worst, bs_now now)
 {
     bs_queue_count_worker(&server->queue, session);
     bool soon = bs_queue_deadline_soon(session, now);
@@ -20,7 +21,7 @@ void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, b
     }
     bs_job *job = bs_queue_reserve(&server->queue, session, now);
     if (job)
-        bs_reply_job(server, session, "RESERVED", job);
+        bs_reply_reserved(server, session, job, worst, now);
     else if (soon)
         bs_reply(server, session, DEADLINE_SOON, BS_HOLD_NONE);
     else if (until <= now.mono || session->eof)
@@ -32,7 +33,6 @@ void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, b
 void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job *job, bs_now now)
 {
     bs_server *server = context;
-    (void)now;
     if (session->remote && session->remote->wait.active) {
         bs_shard_wait_served(server, session, how);
         return;
@@ -42,7 +42,7 @@ void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job
         return;
     }
     if (how == BS_SERVED_JOB)
-        bs_reply_job(server, session, "RESERVED", job);
+        bs_reply_reserved(server, session, job, BS_WORST_PRIORITY, now);
     else if (how == BS_SERVED_DELETED || how == BS_SERVED_BURIED)
         bs_wait_served(server, session, how);
     else

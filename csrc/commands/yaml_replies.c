@@ -89,6 +89,6 @@ void bs_reply_list_watched(bs_server *server, bs_session *session)
 /* The names of the extensions, for clients that use them only where they exist. */
 void bs_reply_features(bs_server *server, bs_session *session)
 {
-    static const char names[] = "---\n- list-jobs\n- truncate\n- wait\n- reserve-abort\n";
+    static const char names[] = "---\n- list-jobs\n- truncate\n- wait\n- reserve-abort\n- reserve-batch\n";
     bs_reply_data(server, session, names, sizeof names - 1, BS_HOLD_NONE);
 }

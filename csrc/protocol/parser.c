@@ -20,7 +20,8 @@ typedef enum {
     TUBE,
     TUBE_DELAY,
     TUBE_STATE_ID_COUNT,
-    TIMEOUT_ID
+    TIMEOUT_ID,
+    BATCH_TIMEOUT
 } arguments;
 
 typedef struct {
@@ -65,6 +66,7 @@ static const word words[] = {
     WORD("truncate ", BS_VERB_TRUNCATE, TUBE),
     WORD("wait ", BS_VERB_WAIT, TIMEOUT_ID),
     WORD("reserve-abort", BS_VERB_RESERVE_ABORT, NOTHING),
+    WORD("reserve-batch ", BS_VERB_RESERVE_BATCH, BATCH_TIMEOUT),
 };
 
 const char *const bs_state_names[BS_STATES] = {"any", "ready", "reserved", "buried", "delayed"};
@@ -223,6 +225,9 @@ static bool read_arguments(arguments kind, rest *r, bs_command *command)
     case TIMEOUT_ID:
         return read_u32(r, &command->number) && command->number <= INT32_MAX &&
                read_number(r, UINT64_MAX, &command->id) && at_end(r);
+    case BATCH_TIMEOUT:
+        return read_u32(r, &command->most) && command->most > 0 && command->most <= BS_BATCH_MAX &&
+               read_u32(r, &command->number) && command->number <= INT32_MAX && at_end(r);
     }
     abort();
 }

@@ -107,6 +107,7 @@ struct bs_session {
     bool moved : 1;           /* its connection has migrated */
     bool finding_job : 1;     /* Python looks for the worker that has the command's job */
     uint8_t peer;
+    uint16_t batch;           /* most jobs of the reserve-batch that is executed; 0: a reserve of one */
     uint8_t verb;             /* bs_verb of the current command (latency.h) */
     int64_t since;            /* mono; parked: when the command was complete */
     uint64_t home;            /* of a proxy: the session it stands for */

@@ -9,7 +9,7 @@
 #include "workers/multi_shard_reserve.h"
 
 enum {
-    BS_REPLY_HEAD_MAX = 224 /* USING and the longest name */
+    BS_REPLY_HEAD_MAX = 240 /* JOB of a batch, with the longest name */
 };
 
 enum { BS_OUTSTANDING_MAX = 128 }; /* most replies of other workers that one session waits for */
@@ -55,6 +55,7 @@ struct bs_remote {
     bs_tube *claimed_tube;                     /* of the claimed job while the claim is pending (claims.h) */
     uint64_t claim_number;                     /* of that claim */
     uint64_t body_left;                        /* bytes of the reply's body that must still be relayed */
+    uint32_t batch_left;                       /* jobs of a batch that must still be relayed */
     uint64_t reserved_job;                     /* by this reply; 0: none */
     uint64_t outstanding_bytes;
     uint32_t outstanding;                      /* replies */

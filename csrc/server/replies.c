@@ -72,6 +72,16 @@ void bs_reply_job(bs_server *server, bs_session *session, const char *word, cons
     replied(server, session, line, (size_t)(end - line), job->id);
 }
 
+void bs_reply_batch(bs_server *server, bs_session *session, uint32_t count, const bs_bytes *jobs, uint64_t job,
+                    bs_hold hold)
+{
+    char line[HEADER_BYTES];
+    char *end = put_word(put_number(put_word(line, "BATCH"), count), "\r\n");
+    bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
+    bs_reply_bytes(server, session, bs_bytes_data(jobs), bs_bytes_length(jobs), hold);
+    replied(server, session, line, (size_t)(end - line), job);
+}
+
 void bs_reply_data(bs_server *server, bs_session *session, const char *data, size_t length, bs_hold hold)
 {
     char line[HEADER_BYTES];

@@ -13,6 +13,10 @@ void bs_reply_number(bs_server *server, bs_session *session, const char *word, u
 /* `word id bytes` CR LF body: RESERVED or FOUND. */
 void bs_reply_job(bs_server *server, bs_session *session, const char *word, const bs_job *job);
 
+/* `BATCH count` CR LF and the jobs, of which `job` is the first. */
+void bs_reply_batch(bs_server *server, bs_session *session, uint32_t count, const bs_bytes *jobs, uint64_t job,
+                    bs_hold hold);
+
 /* `OK length` CR LF data CR LF. */
 void bs_reply_data(bs_server *server, bs_session *session, const char *data, size_t length, bs_hold hold);
 

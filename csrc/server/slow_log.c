@@ -94,7 +94,7 @@ void bs_slow_unanswered(bs_server *server, bs_session *session)
     bs_slow_record *record = at(slow, slow->count++);
     *record = bs_slow_first(server, session);
     const bool may_wait = record->verb == BS_VERB_RESERVE || record->verb == BS_VERB_RESERVE_WITH_TIMEOUT ||
-                          record->verb == BS_VERB_WAIT;
+                          record->verb == BS_VERB_RESERVE_BATCH || record->verb == BS_VERB_WAIT;
     record->waits = may_wait && (session->waiting || session->parked);
 }
 

@@ -10,7 +10,7 @@
 #include "queue/queue.h"
 #include "queue/throttle.h"
 #include "server/remote_state.h"
-#include "server/replies.h"
+#include "server/reserve_reply.h"
 
 /* --- pending claims --------------------------------------------------------------------------------------- */
 
@@ -131,6 +131,7 @@ static bool is_undecided(const bs_server *server, const bs_session *session, con
         return !decided && of_tube(server, command);
     case BS_VERB_RESERVE:
     case BS_VERB_RESERVE_WITH_TIMEOUT:
+    case BS_VERB_RESERVE_BATCH:
         return !decided && watches_claims(session);
     default:
         return false;
@@ -258,6 +259,8 @@ bool bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_no
 {
     bs_tube *tube = NULL;
     bs_job *job = claimed_job(server, session, token, &tube);
+    if (job && session->batch)
+        bs_serve_waiters(&server->queue, tube, now); /* the batch takes no job that one of them would have got */
     if (job && !bs_job_load(&server->queue, job, now)) {
         if (job->state == BS_RESERVED)
             put_back(server, session, job, now);
@@ -267,7 +270,7 @@ bool bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_no
         const int64_t since = session->remote->claimed_since;
         bs_job_count_reserve(&server->queue, job, since ? since : now.wall, now);
         bs_binlog_reserved(server->queue.binlog, job);
-        bs_reply_job(server, session, "RESERVED", job);
+        bs_reply_reserved(server, session, job, BS_WORST_PRIORITY, now);
         if (!session->proxy)
             bs_latency_replied(&server->latency, session, session->verb, session->since);
     }

@@ -21,7 +21,7 @@
  * remote->waited is set and the session is in `reserving`. */
 void bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now);
 
-/* Replies RESERVED with the job that was claimed for `token`. False: the job has timed out meanwhile. */
+/* Replies with the job that was claimed for `token`, or a batch. False: the job has timed out meanwhile. */
 bool bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now);
 
 /* Stops that wait, or a whole reserve of a proxy, and puts a claimed job back as it was. False: there was nothing to

@@ -244,6 +244,7 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
     switch (command->verb) {
     case BS_VERB_RESERVE: /* which may become a multi-shard reserve */
     case BS_VERB_RESERVE_WITH_TIMEOUT:
+    case BS_VERB_RESERVE_BATCH:
     case BS_VERB_WAIT:
         return BS_ROUTE_LOCAL;
     case BS_VERB_USE:
@@ -382,7 +383,7 @@ static void fail_outstanding(bs_server *server, bs_session *session)
     uint32_t lost = remote->outstanding;
     remote->outstanding = 0;
     remote->outstanding_bytes = 0;
-    if (remote->body_left > 0) {
+    if (remote->body_left > 0 || remote->batch_left > 0) {
         bs_session_break(server, session); /* half of a reply has left */
         return;
     }

@@ -87,6 +87,8 @@ static uint64_t body_after(const char *head)
         number = strchr(head + 9, ' ');
     else if (strncmp(head, "FOUND ", 6) == 0)
         number = strchr(head + 6, ' ');
+    else if (strncmp(head, "JOB ", 4) == 0)
+        number = strrchr(head, ' ');
     return number ? strtoull(number, NULL, 10) + 2 : 0;
 }
 
@@ -94,14 +96,18 @@ static void head_complete(bs_server *server, bs_session *session, uint32_t shard
 {
     bs_remote *remote = session->remote;
     bs_reply_bytes(server, session, remote->head, remote->head_length, BS_HOLD_NONE);
-    if (session->trace)
+    if (session->trace && remote->batch_left == 0)
         bs_trace_reply(server, session, remote->head, remote->head_length);
     remote->head[remote->head_length - 2] = '\0';
     remote->body_left = body_after(remote->head);
-    if (strncmp(remote->head, "RESERVED ", 9) == 0) {
+    const bool of_batch = strncmp(remote->head, "JOB ", 4) == 0;
+    if (strncmp(remote->head, "BATCH ", 6) == 0)
+        remote->batch_left = (uint32_t)strtoul(remote->head + 6, NULL, 10);
+    if (of_batch || strncmp(remote->head, "RESERVED ", 9) == 0) {
         bs_shard_set_add(&remote->holding_shards, shard);
         bs_queue_count_worker(&server->queue, session);
-        remote->reserved_job = strtoull(remote->head + 9, NULL, 10);
+        if (remote->reserved_job == 0)
+            remote->reserved_job = strtoull(strchr(remote->head, ' '), NULL, 10);
     }
     remote->head_length = 0;
 }
@@ -137,7 +143,7 @@ static size_t take_head(bs_server *server, bs_session *session, uint32_t shard, 
     }
     if (lf)
         head_complete(server, session, shard);
-    if (lf && remote->body_left == 0)
+    if (lf && remote->body_left == 0 && remote->batch_left == 0)
         answered(server, session, shard);
     return taken;
 }
@@ -155,7 +161,7 @@ void bs_relay_output(bs_server *server, bs_session *session, uint32_t shard, con
             taken = length < remote->body_left ? length : (size_t)remote->body_left;
             bs_reply_bytes(server, session, bytes, taken, BS_HOLD_NONE);
             remote->body_left -= taken;
-            if (remote->body_left == 0)
+            if (remote->body_left == 0 && (remote->batch_left == 0 || --remote->batch_left == 0))
                 answered(server, session, shard);
         } else {
             taken = take_head(server, session, shard, bytes, length);

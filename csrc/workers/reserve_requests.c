@@ -8,9 +8,12 @@
 #include "queue/published_heads.h"
 #include "queue/queue.h"
 #include "server/replies.h"
+#include "server/reserve_reply.h"
 #include "workers/barrier.h"
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
+
+enum { BATCH_SHIFT = 32 }; /* of the size of a batch in the argument of a request */
 
 struct bs_reserve_call {
     bs_server *server;
@@ -53,9 +56,10 @@ static claim_result claim(bs_server *server, bs_session *session, const bs_reser
         return CLAIM_DEFERRED;
     }
     const bs_job *best = bs_queue_best_loaded(&server->queue, session, now);
-    if (!best || best->pri > step->argument)
+    const uint32_t worst = (uint32_t)step->argument;
+    if (!best || best->pri > worst)
         return CLAIM_LOST;
-    bs_reply_job(server, session, "RESERVED", bs_queue_reserve(&server->queue, session, now));
+    bs_reply_reserved(server, session, bs_queue_reserve(&server->queue, session, now), worst, now);
     if (!session->proxy)
         bs_latency_replied(&server->latency, session, session->verb, session->since);
     return CLAIM_DONE;
@@ -75,6 +79,12 @@ static void send(const bs_reserve_call *call, uint32_t shard, uint32_t kind, uin
     bs_counts_send(call->server);
     bs_shard_set_add(&call->session->remote->contacted_shards, shard);
     bs_outbox_must_add(&call->server->outboxes[shard], kind, call->session->id, &step, sizeof step);
+}
+
+/* With the size of a batch, for requests that may reserve. */
+static void send_reserve(const bs_reserve_call *call, uint32_t shard, uint32_t kind, uint64_t token, uint32_t argument)
+{
+    send(call, shard, kind, token, (uint64_t)call->session->batch << BATCH_SHIFT | argument);
 }
 
 /* Sets the time limit of the request (bs_reserves_tick). The list is in the order of the requests. */
@@ -164,7 +174,7 @@ void bs_reserve_request_claim(bs_reserve_call *call, uint32_t shard, uint64_t to
         return;
     }
     bs_remote_expect(call->session, shard);
-    send(call, shard, BS_FRAME_CLAIM, token, pri);
+    send_reserve(call, shard, BS_FRAME_CLAIM, token, pri);
     expect_response(call);
 }
 
@@ -184,7 +194,7 @@ void bs_reserve_request_take(bs_reserve_call *call, uint32_t shard, uint64_t tok
 {
     if (!is_here(call, shard)) {
         bs_remote_expect(call->session, shard);
-        send(call, shard, BS_FRAME_TAKE, token, 0);
+        send_reserve(call, shard, BS_FRAME_TAKE, token, 0);
     } else if (bs_claim_take(call->server, call->session, token, call->now)) {
         replied_here(call);
     } else {
@@ -203,7 +213,7 @@ void bs_reserve_request_cancel(bs_reserve_call *call, uint32_t shard, uint64_t t
 void bs_reserve_request_whole(bs_reserve_call *call, uint32_t shard, uint64_t token, bool poll)
 {
     bs_remote_expect(call->session, shard);
-    send(call, shard, BS_FRAME_RESERVE, token, poll);
+    send_reserve(call, shard, BS_FRAME_RESERVE, token, poll);
 }
 
 void bs_reserve_reply(bs_reserve_call *call, const char *reply)
@@ -245,11 +255,11 @@ static void claim_for_other(bs_server *server, bs_session *proxy, const bs_reser
 static void reserve_for_other(bs_server *server, bs_session *proxy, const bs_reserve_step *step, bool decided,
                               bs_now now)
 {
-    const bool poll = step->argument != 0;
+    const bool poll = (uint32_t)step->argument != 0;
     if (!decided && (poll || bs_queue_any_ready(proxy)) && bs_claims_undecided(server, proxy))
         defer(proxy, BS_FRAME_RESERVE, step->token, step->argument);
     else
-        bs_execute_reserve(server, proxy, poll ? now.mono : INT64_MAX, now);
+        bs_execute_reserve(server, proxy, poll ? now.mono : INT64_MAX, BS_WORST_PRIORITY, now);
 }
 
 static void cancel_for_other(bs_server *server, bs_session *proxy, const bs_reserve_step *step, bs_now now)
@@ -265,6 +275,7 @@ static void cancel_for_other(bs_server *server, bs_session *proxy, const bs_rese
 static void execute_for_other(bs_server *server, bs_session *proxy, uint32_t kind, const bs_reserve_step *step,
                               bool decided, bs_now now)
 {
+    proxy->batch = (uint16_t)(step->argument >> BATCH_SHIFT);
     switch (kind) {
     case BS_FRAME_HEAD:
         head_for_other(server, proxy, step->token, decided, now);
@@ -349,6 +360,18 @@ bool bs_reserve_concerns_others(bs_server *server, const bs_session *session, bs
             return true;
     }
     return others && !best;
+}
+
+uint32_t bs_reserve_other_priority(const bs_server *server, const bs_session *session)
+{
+    uint32_t best = BS_WORST_PRIORITY;
+    for (uint32_t i = 0; session->batch && !session->proxy && i < session->watch_count; i++) {
+        const bs_tube *tube = session->watches[i].tube;
+        bs_published_head head;
+        if (tube->remote && bs_head_read(&server->queue, tube, &head) && head.id && head.pri < best)
+            best = head.pri;
+    }
+    return best;
 }
 
 void bs_reserve_begin(bs_server *server, bs_session *session, int64_t until)

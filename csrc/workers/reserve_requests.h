@@ -16,6 +16,9 @@
 /* Must other shards take part in a reserve of this session? Not if the best job is here. */
 bool bs_reserve_concerns_others(bs_server *server, const bs_session *session, bs_now now);
 
+/* Returns the best priority of jobs at other shards, for a batch of jobs of this one; BS_WORST_PRIORITY without any. */
+uint32_t bs_reserve_other_priority(const bs_server *server, const bs_session *session);
+
 /* Begins a multi-shard reserve at the end of the round; the session is parked until its reply. */
 void bs_reserve_begin(bs_server *server, bs_session *session, int64_t until);
 

@@ -20,6 +20,7 @@ from core.workers.played_worker import HERE, HOME, C, Other, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import reference
+from wire import jobs_of
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog import reshard
@@ -334,6 +335,24 @@ def test_a_waiting_client_gets_the_next_job(folder: Path) -> None:
         rig.advance(5 * SECOND)
         assert worker.read().endswith(b"\r\n%b\r\n" % body_of(3))
         assert rig.counters.buried == 2
+
+
+def test_a_batch_reads_some_bodies_and_skips_damaged_ones(folder: Path) -> None:
+    with Rig(folder, file_size=1 << 16, body_memory=1) as rig:
+        client = rig.client()
+        fill(client, 80)
+        damage(folder, 2)
+        expected = [job for job in range(1, 81) if job != 2]
+        while expected:
+            jobs = jobs_of(client.ask_much(b"reserve-batch 1000 0\r\n"))
+            assert [job.id for job in jobs] == expected[: len(jobs)]
+            assert all(job.body == body_of(job.id) for job in jobs)
+            assert len(jobs) == min(
+                len(expected), 32 if jobs[0].id == 1 else 33
+            )  # with the damaged one
+            expected = expected[len(jobs) :]
+        assert client.job(2)["state"] == "buried"
+        assert client.ask(b"reserve-batch 1000 0\r\n") == b"TIMED_OUT\r\n"
 
 
 @pytest.mark.parametrize("where", range(0, 400, 7))

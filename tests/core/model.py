@@ -56,6 +56,7 @@ class Session:
     waiting_since: int = 0  # the order of waiting; 0: it does not wait
     awaited: int = 0  # the job that it waits for; 0: none
     until: int = NEVER
+    batch: int = 0  # the most jobs of the reserve that waits; 0: one, in another form
     out: bytes = b""
 
     @property
@@ -76,6 +77,8 @@ class Model:
         self.sessions: list[Session] = []
         self.last_id = self.last_session = self.last_tube = self.turn = self.claims = 0
         self.total = self.timeouts = 0
+        # May this job follow the first one in a batch?
+        self.may_join: Callable[[Session, Job, Job], bool] = lambda session, first, job: True
         self._tube("default")
 
     # --- tubes and sessions ---
@@ -167,11 +170,30 @@ class Model:
             self._give(first, min(ready, key=lambda job: job.order))
 
     def _give(self, session: Session, job: Job) -> None:
+        self._hold(session, job)
+        if not session.batch:
+            session.out += b"RESERVED %d 1\r\nx\r\n" % job.id
+            return
+        jobs = [job]
+        while len(jobs) < session.batch:
+            found = [other for other in self.free(session) if self.may_join(session, job, other)]
+            if not found:
+                break
+            jobs.append(min(found, key=lambda job: job.order))
+            self._hold(session, jobs[-1])
+        lines = (b"JOB %d %b 1\r\nx\r\n" % (one.id, one.tube.name.encode()) for one in jobs)
+        session.out += b"BATCH %d\r\n" % len(jobs) + b"".join(lines)
+
+    def free(self, session: Session) -> list[Job]:
+        """Return the jobs that the session could reserve."""
+        free = [tube for tube in session.watched if not tube.pause]
+        return [job for tube in free for job in self.in_state(tube, "ready")]
+
+    def _hold(self, session: Session, job: Job) -> None:
         job.state, job.holder, job.at = "reserved", session, self.now + job.ttr * SECOND
         self.claims += 1
         job.claim = self.claims
         job.counts["reserves"] += 1
-        session.out += b"RESERVED %d 1\r\nx\r\n" % job.id
 
     # --- commands on jobs ---
 
@@ -187,7 +209,8 @@ class Model:
         else:
             self._make_ready(job)
 
-    def reserve(self, session: Session, seconds: int | None) -> None:
+    def reserve(self, session: Session, seconds: int | None, batch: int = 0) -> None:
+        session.batch = batch
         watched = [job for tube in session.watched for job in self.in_state(tube, "ready")]
         free = [job for job in watched if not job.tube.pause]
         if self._soon_at(session) <= self.now and not (watched and free):
@@ -215,6 +238,9 @@ class Model:
             session.awaited = number
             session.until = self.now + seconds * SECOND
 
+    def reserve_batch(self, session: Session, most: int, seconds: int) -> None:
+        self.reserve(session, seconds, most)
+
     def abort(self, session: Session) -> None:
         if session.waits:
             session.stop_waiting()
@@ -233,6 +259,7 @@ class Model:
             session.out += b"NOT_FOUND\r\n"
         else:
             job.unwritten = True
+            session.batch = 0
             self._give(session, job)
 
     def _held(self, session: Session, number: int) -> Job | None:

@@ -26,6 +26,8 @@ ACTIONS = st.one_of(
     st.tuples(st.just("put"), priorities, st.just(0), ttrs),
     st.tuples(st.just("reserve"), st.one_of(st.none(), st.integers(0, 4))),
     st.tuples(st.just("reserve"), st.just(0)),
+    st.tuples(st.just("reserve_batch"), st.integers(1, 4), st.integers(0, 4)),
+    st.tuples(st.just("reserve_batch"), st.just(1000), st.just(0)),
     st.tuples(st.just("abort")),
     st.tuples(st.just("reserve_job"), ids),
     st.tuples(st.just("await_job"), ids, st.integers(0, 4)),
@@ -54,6 +56,7 @@ STEPS = st.lists(st.tuples(st.integers(0, SESSIONS - 1), ACTIONS), min_size=50, 
 
 LINES = {
     "abort": b"reserve-abort\r\n",
+    "reserve_batch": b"reserve-batch %d %d\r\n",
     "reserve_job": b"reserve-job %d\r\n",
     "delete": b"delete %d\r\n",
     "release": b"release %d %d %d\r\n",

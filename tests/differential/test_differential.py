@@ -161,6 +161,8 @@ odd_lines = st.sampled_from(
         b"pause-tube",
         b"reserve-mode x",
         b"truncate-tube x",
+        b"reserve-batch",
+        b"reserve-batch 0 0",
         b"reserve-abortx",
         b"reserve-abort ",
         b"wait",

@@ -9,9 +9,9 @@ from wire import FENCE, FENCE_REPLY, Client, Connect, in_tube, list_of
 
 BAD = b"BAD_FORMAT\r\n"
 UNKNOWN = b"UNKNOWN_COMMAND\r\n"
-FEATURES = [b"list-jobs", b"truncate", b"wait", b"reserve-abort"]
+FEATURES = [b"list-jobs", b"truncate", b"wait", b"reserve-abort", b"reserve-batch"]
 COMMANDS = [b"features", b"list-jobs default any 0 10", b"truncate default", b"wait 0 1"]
-RESERVES = [b"reserve-abort"]
+RESERVES = [b"reserve-abort", b"reserve-batch 1 0", b"reserve-batch 0 0"]
 
 
 def ids(client: Client, tube: bytes, state: bytes = b"any", limit: int = 1000) -> list[int]:
@@ -86,6 +86,20 @@ def test_beanstalkd_refuses_words_that_start_with_reserve(line: bytes) -> None:
         (b"reserve-abortx", BAD),
         (b"reserve-abort 1", BAD),
         (b"reserve-abort\0", BAD),
+        (b"reserve-batch", BAD),
+        (b"reserve-batchx", BAD),
+        (b"reserve-batch ", BAD),
+        (b"reserve-batch 1", BAD),
+        (b"reserve-batch 1 ", BAD),
+        (b"reserve-batch 0 0", BAD),
+        (b"reserve-batch 1001 0", BAD),
+        (b"reserve-batch x 0", BAD),
+        (b"reserve-batch -1 0", BAD),
+        (b"reserve-batch 1 x", BAD),
+        (b"reserve-batch 1 0x", BAD),
+        (b"reserve-batch 1 0 ", BAD),
+        (b"reserve-batch 1 2147483648", BAD),
+        (b"reserve-batch 4294967297 0", BAD),
         (b"truncate", UNKNOWN),
         (b"truncate-tube t", UNKNOWN),
         (b"truncate ", BAD),

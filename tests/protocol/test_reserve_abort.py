@@ -8,7 +8,7 @@ from wire import FENCE, FENCE_REPLY, Client, Connect, in_tube
 ABORT = b"reserve-abort\r\n"
 ABORTED = b"ABORTED\r\n"
 TIMED_OUT = b"TIMED_OUT\r\n"
-RESERVES = [b"reserve\r\n", b"reserve-with-timeout 100\r\n"]
+RESERVES = [b"reserve\r\n", b"reserve-with-timeout 100\r\n", b"reserve-batch 3 100\r\n"]
 
 
 @pytest.fixture(params=["its own tube", "another tube", "several tubes"])

@@ -70,7 +70,7 @@ ROLES = {"producer": "producers", "worker": "workers", "waiting": "waiting"}
 
 TIMED = (
     *(*COMMANDS, "reserve-job", "kick-job", "features", "list-jobs", "truncate", "wait"),
-    *("reserve-abort", "quit"),
+    *("reserve-abort", "reserve-batch", "quit"),
 )
 """In the order of bs_verb in csrc/api/types.h. A quit has no reply, so no duration."""
 

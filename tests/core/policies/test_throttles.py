@@ -13,6 +13,7 @@ from core.workers.cluster import Cluster, ClusterClient
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from wire import jobs_of
 
 from beanstalkd_py.core.tube_policy import Backoff, Rate, TubePolicy
 
@@ -63,6 +64,27 @@ def test_a_waiting_client_gets_a_job_when_another_leaves(leave: Leave, backoff: 
         assert waiter.read().startswith(b"RESERVED ")
         assert last.read() == b""
         assert actions(rig)["max_reserved"] >= 2
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "most"),
+    [(TubePolicy("*", max_reserved=3), 3), (TubePolicy("*", rate="100/s"), 10)],
+    ids=["max-reserved", "rate"],
+)
+def test_a_batch_keeps_the_limits(policy: TubePolicy, most: int, waits: bool) -> None:
+    with Rig() as rig:
+        rig.core.set_policies([policy], rig.now)
+        client, consumer = rig.client(), rig.client()
+        if waits:
+            client.do(b"pause-tube default 100", b"PAUSED")
+        jobs = [client.put() for _ in range(20)]
+        consumer.send(b"reserve-batch 1000 %d\r\n" % (100 if waits else 0))
+        if waits:
+            client.do(b"pause-tube default 0", b"PAUSED")
+            rig.advance(1)
+        assert [job.id for job in jobs_of(consumer.read())] == jobs[:most]
+        assert client.ask(b"reserve-batch 1000 0\r\n") == TIMED_OUT
 
 
 def test_a_job_that_ends_for_its_reserves_makes_space() -> None:

@@ -58,6 +58,7 @@ JOB_COMMANDS = st.one_of(
     st.tuples(st.just("put"), priorities, delays),
     st.tuples(st.just("put"), priorities, st.just(0)),
     st.tuples(st.just("reserve"), st.just(0)),
+    st.tuples(st.just("reserve_batch"), st.integers(1, 5), st.just(0)),
     st.tuples(st.just("put_wrong")),
     st.tuples(st.just("abort")),
     st.tuples(st.just("await_job"), ids, st.just(0)),
@@ -77,6 +78,7 @@ JOB_COMMANDS = st.one_of(
 )
 WAITS = st.one_of(
     st.tuples(st.just("reserve"), st.sampled_from([None, LONG])),
+    st.tuples(st.just("reserve_batch"), st.integers(1, 5), st.just(LONG)),
     st.tuples(st.just("await_job"), ids, st.just(LONG)),
 )
 
@@ -107,6 +109,7 @@ class Sharded(RuleBasedStateMachine):
     def start(self, workers: int, homes: tuple[int, ...]) -> None:
         self.cluster = Cluster(workers)
         self.model = Model(0)
+        self.model.may_join = self.may_join
         self.sent: Counter[str] = Counter()
         self.steps = 0
         self.born: dict[str, tuple[Tube, int]] = {}
@@ -129,6 +132,12 @@ class Sharded(RuleBasedStateMachine):
 
     def shard(self, tube: Tube) -> int:
         return shard_of(tube.name.encode(), self.cluster.workers)
+
+    def may_join(self, session: Session, first: Job, job: Job) -> bool:
+        """A batch has jobs of one worker, and none behind a better one of another worker."""
+        shard = self.shard(first.tube)
+        others = [one.pri for one in self.model.free(session) if self.shard(one.tube) != shard]
+        return self.shard(job.tube) == shard and job.pri <= min(others, default=job.pri)
 
     def waits_widely(self, but: Pair | None = None) -> bool:
         """Does a client wait on several shards?"""
@@ -389,7 +398,7 @@ class Sharded(RuleBasedStateMachine):
             pair.put_once = True
             self.model.put(pair.model, *arguments, LONG)
         else:
-            if kind == "reserve":
+            if kind in ("reserve", "reserve_batch"):
                 pair.reserved_once = True
             getattr(self.model, kind)(pair.model, *arguments)
         for other in self.pairs:

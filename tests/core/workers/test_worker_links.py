@@ -98,6 +98,55 @@ def test_a_claim_counts_when_it_is_taken_and_not_before(other: Other) -> None:
     assert in_queue.sum >= end - begin
 
 
+BATCH = b"BATCH 2\r\nJOB 7 t 3\r\na\r\n\r\nJOB 8 %b 0\r\n\r\n" % (b"n" * 200)
+
+
+def reserve_batch(other: Other) -> tuple[socket.socket, int]:
+    """Connect a client here that reserves a batch there; return its socket and its session."""
+    client, theirs = socket.socketpair()
+    client.setblocking(False)
+    other.core.adopt(theirs.detach())
+    client.sendall(b"watch %b\r\nignore default\r\n" % THERE)
+    other.run()
+    fed = [frame for frame in other.frames() if frame[0] == C.FEED]
+    if fed:
+        other.send((C.OUTPUT, fed[0][1], b"WATCHING 2\r\n"))
+    assert client.recv(100) == b"WATCHING 2\r\nWATCHING 1\r\n"
+    client.sendall(b"reserve-batch 2 9\r\nfeatures-\r\n")
+    other.run()
+    kind, session, argument = other.frames()[-1]
+    assert (kind, session, argument) == step(C.RESERVE, session, 1, 2 << 32)
+    return client, session
+
+
+def test_a_batch_is_relayed_in_any_pieces(other: Other) -> None:
+    for cut in range(1, len(BATCH)):
+        client, session = reserve_batch(other)
+        other.send((C.OUTPUT, session, BATCH[:cut]))
+        other.send((C.OUTPUT, session, BATCH[cut:]))
+        assert client.recv(1000) == BATCH + b"BAD_FORMAT\r\n"
+        client.close()
+        other.run()
+        assert (C.CLOSE, session, b"") in other.frames()
+
+
+def test_a_worker_that_ends_within_a_batch_ends_the_connection(other: Other) -> None:
+    """Unless nothing of the batch has left: then the reserve goes on at its successor."""
+    for cut in range(1, len(BATCH)):
+        client, session = reserve_batch(other)
+        other.send((C.OUTPUT, session, BATCH[:cut]))
+        other.socket.close()
+        other.run()
+        begun = BATCH.index(b"\n") < cut
+        assert other.shared.worker[US].connections == (not begun), cut
+        other.connect()
+        if not begun:
+            assert step(C.RESERVE, session, 1, 2 << 32) in other.frames()
+        client.close()
+        other.run()
+        other.frames()
+
+
 def test_a_frame_of_many_messages(other: Other) -> None:
     names = [[n, b"x" * 200] for n in range(2000)]
     client = other.core.open()
