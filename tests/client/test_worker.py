@@ -11,7 +11,7 @@ from pathlib import Path
 import greenstalk
 import pytest
 import trustme
-from client.workers import LIMIT_S, Events, connect, restarting, running
+from client.workers import LIMIT_S, Events, connect, restarting, running, serving_unix
 from processes import eventually
 from server.tls.tls_servers import Files, serving
 from servers import Server
@@ -19,6 +19,7 @@ from servers import Server
 from beanstalkd_py.client import (
     Backoff,
     BuryJob,
+    Client,
     Connected,
     Delivery,
     Disconnected,
@@ -374,6 +375,16 @@ def test_the_log(server: Server, name: str, caplog: pytest.LogCaptureFixture) ->
     last = caplog.records[-1]
     assert (last.job, last.tube, last.attempt, last.outcome) == (job, name, 2, "buried")
     assert "ValueError: no" in caplog.text
+
+
+def test_unix_sockets(tmp_path: Path, name: str, events: Events) -> None:
+    with serving_unix(tmp_path / "socket") as path:
+        worker = Worker(path, hooks=[events.append])
+        worker.handler(name)(lambda delivery: None)
+        with Client(path, use=name) as client, running(worker):
+            client.put("x")
+            events.wait_for(Finished)
+    assert events.outcomes() == [Outcome.DELETED]
 
 
 def test_tls(tmp_path: Path, name: str, events: Events) -> None:

@@ -144,6 +144,20 @@ def test_a_child_that_is_stopped_alone_finishes_its_job(
         assert client.stats_tube(name)["cmd-delete"] == 1
 
 
+def test_a_signal_to_a_child_that_starts_does_not_stop_the_worker(
+    server: Server, name: str, folder: Path
+) -> None:
+    """The child has the signal handlers of its parent until it has its own."""
+    prelude = """
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+"""
+    arguments = "processes=1, reconnect=Backoff(first=0.01)"
+    with program(folder, server.port, name, WAITS, arguments, prelude) as worker:
+        worker.wait_for(lambda lines: sum("ProcessEnded" in line for line in lines) >= 3)
+        assert worker.process.poll() is None
+        assert worker.end() == 0
+
+
 def test_children_end_with_a_parent_that_is_killed(server: Server, name: str, folder: Path) -> None:
     with connect(server, name) as client:
         client.put("x")

@@ -1,9 +1,10 @@
-"""Workers in this process and in others, their events, and a server that restarts."""
+"""Workers in this process and in others, their events, and servers for them."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -54,14 +55,22 @@ def connect(server: Server, tube: str) -> Client[str]:
 class Program:
     """A worker in a process of its own, whose handlers write a line for each job.
 
-    `body` is the source of the handler; `delivery` and `log` are in its scope.
+    `body` is the source of the handler; `delivery` and `log` are in its scope. `prelude` runs
+    first.
     """
 
-    def __init__(self, folder: Path, port: int, tube: str, body: str, arguments: str = "") -> None:
+    def __init__(
+        self, folder: Path, port: int, tube: str, body: str, arguments: str, prelude: str
+    ) -> None:
         self.path = folder / "lines"
         self.path.touch()
         source = _PROGRAM.format(
-            port=port, tube=tube, body=body, path=str(self.path), arguments=arguments
+            port=port,
+            tube=tube,
+            body=body,
+            path=str(self.path),
+            arguments=arguments,
+            prelude=prelude,
         )
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", source], stderr=subprocess.PIPE, start_new_session=True
@@ -89,6 +98,7 @@ def log(*words):
 def hook(event):
     log(type(event).__name__, os.getpid())
 
+{prelude}
 worker = Worker(("127.0.0.1", {port}), hooks=[hook], {arguments})
 
 @worker.handler({tube!r}, retry=Retry(max_attempts=None, backoff=Backoff(first=0)))
@@ -103,9 +113,9 @@ log("Stopped", os.getpid())
 
 @contextlib.contextmanager
 def program(
-    folder: Path, port: int, tube: str, body: str, arguments: str = ""
+    folder: Path, port: int, tube: str, body: str, arguments: str = "", prelude: str = "pass"
 ) -> Iterator[Program]:
-    started = Program(folder, port, tube, body, arguments)
+    started = Program(folder, port, tube, body, arguments, prelude)
     try:
         yield started
     finally:
@@ -143,3 +153,20 @@ def restarting(folder: Path, *arguments: str) -> Iterator[RestartingServer]:
         yield server
     finally:
         server.kill()
+
+
+@contextlib.contextmanager
+def serving_unix(path: Path) -> Iterator[str]:
+    """Run a server that listens on a Unix socket."""
+
+    def accepts() -> bool:
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(str(path)) == 0
+
+    command = [*our_command(), "-l", f"unix:{path}"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+        try:
+            assert eventually(accepts, LIMIT_S)
+            yield str(path)
+        finally:
+            server.terminate()
