@@ -103,8 +103,8 @@ class AsyncConnection:
         except BaseException:
             self.abort()
             raise
-        if isinstance(result, greenstalk.Job):
-            # It came in the moment of the cancellation, and nobody would handle it.
+        if isinstance(result, (greenstalk.Job, list)):
+            # A job came in the moment of the cancellation, and nobody would handle it.
             self.abort()
 
     def _send(self, data: bytes) -> None:

@@ -8,13 +8,13 @@ from types import TracebackType
 from typing import Generic, Self, overload
 
 import greenstalk
-from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE
+from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, TBody
 
 from beanstalkd_py.client import commands
 from beanstalkd_py.client.async_connection import AsyncConnection
 from beanstalkd_py.client.commands import Command
-from beanstalkd_py.client.records import JobEnd, ListedJob, ListedState
-from beanstalkd_py.client.replies import DecodeBody, Result, TBody, body_decoder
+from beanstalkd_py.client.records import BatchJob, JobEnd, ListedJob, ListedState
+from beanstalkd_py.client.replies import DecodeBody, Result, body_decoder
 
 
 class AsyncClient(Generic[TBody]):
@@ -129,6 +129,14 @@ class AsyncClient(Generic[TBody]):
         greenstalk.TimedOutError, and greenstalk.DeadlineSoonError as a reserve does.
         """
         return await self._execute(commands.wait(seconds, commands.id_of(job)))
+
+    async def reserve_batch(self, max: int, timeout: int) -> list[BatchJob[TBody]]:
+        """Reserve up to `max` jobs of the watched tubes, at most 1,000.
+
+        Waits at most `timeout` seconds for the first, and takes what is ready then. The server may
+        return fewer. Raises greenstalk.TimedOutError and greenstalk.DeadlineSoonError.
+        """
+        return await self._execute(commands.reserve_batch(max, timeout, self._decode_body))
 
     async def put(
         self,

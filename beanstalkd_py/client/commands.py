@@ -11,11 +11,12 @@ from functools import partial
 from typing import Generic, cast
 
 import greenstalk
+from greenstalk import TBody
 
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.client import replies
-from beanstalkd_py.client.records import JobEnd, JobPage, ListedState
-from beanstalkd_py.client.replies import DecodeBody, Decoder, Result, TBody
+from beanstalkd_py.client.records import BatchJob, JobEnd, JobPage, ListedState
+from beanstalkd_py.client.replies import DecodeBody, Decoder, Result
 
 PAGE_ROWS = 1000
 """The server returns no more jobs in one page."""
@@ -84,6 +85,14 @@ def tubes() -> Command[list[str]]:
 def reserve(timeout: int | None, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:
     line = b"reserve\r\n" if timeout is None else b"reserve-with-timeout %d\r\n" % timeout
     return Command(line, partial(replies.read_job, b"RESERVED", decode), waits=timeout != 0)
+
+
+def reserve_batch(
+    most: int, timeout: int, decode: DecodeBody[TBody]
+) -> Command[list[BatchJob[TBody]]]:
+    line = b"reserve-batch %d %d\r\n" % (most, timeout)
+    decoder = partial(replies.read_batch, decode)
+    return Command(line, decoder, "reserve-batch", waits=timeout != 0)
 
 
 def reserve_job(job_id: int, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Generator, Mapping
 from typing import TypeVar, cast
 
 import greenstalk
+from greenstalk import TBody
 
-from beanstalkd_py.client.records import JobEnd, JobPage, ListedJob
+from beanstalkd_py.client.records import BatchJob, JobEnd, JobPage, ListedJob
 
 LINE = -1
 """The request for a line."""
 
 Result = TypeVar("Result")
-TBody = TypeVar("TBody", str, bytes)
 Decoder = Generator[int, bytes, Result]
 Words = list[bytes]
 DecodeBody = Callable[[bytes], TBody]
@@ -70,6 +70,17 @@ def read_job(word: bytes, decode: DecodeBody[TBody]) -> Decoder[greenstalk.Job[T
     job_id, size = yield from read_values(word)
     body = yield from _read_chunk(int(size))
     return greenstalk.Job(int(job_id), decode(body))
+
+
+def read_batch(decode: DecodeBody[TBody]) -> Decoder[list[BatchJob[TBody]]]:
+    """Return the jobs of a batch."""
+    count = yield from read_number(b"BATCH")
+    jobs: list[BatchJob[TBody]] = []
+    for _ in range(count):
+        job_id, tube, size = yield from read_values(b"JOB")
+        body = yield from _read_chunk(int(size))
+        jobs.append(BatchJob(int(job_id), decode(body), tube.decode("ascii")))
+    return jobs
 
 
 def _read_yaml() -> Decoder[list[str]]:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Self, cast, overload
 
 import greenstalk
-from greenstalk import DEFAULT_TUBE
+from greenstalk import DEFAULT_TUBE, TBody
 
 from beanstalkd_py import errors
 from beanstalkd_py.client import commands
 from beanstalkd_py.client.commands import Command
-from beanstalkd_py.client.records import JobEnd, ListedJob, ListedState
-from beanstalkd_py.client.replies import LINE, Decoder, Result, TBody
+from beanstalkd_py.client.records import BatchJob, JobEnd, ListedJob, ListedState
+from beanstalkd_py.client.replies import LINE, DecodeBody, Decoder, Result, body_decoder
 
 
 class Client(greenstalk.Client[TBody]):
@@ -50,6 +50,7 @@ class Client(greenstalk.Client[TBody]):
         watch: str | Iterable[str] = DEFAULT_TUBE,
     ) -> None:
         self._known_features: frozenset[str] | None = None
+        self._decode_body: DecodeBody[TBody] = body_decoder(encoding)
         # greenstalk's overloads accept no union, and infer no type for a subclass.
         super().__init__(address, cast(str, encoding), use, watch)  # type: ignore[misc]
 
@@ -86,6 +87,14 @@ class Client(greenstalk.Client[TBody]):
         greenstalk.TimedOutError, and greenstalk.DeadlineSoonError as a reserve does.
         """
         return self._execute(commands.wait(seconds, commands.id_of(job)))
+
+    def reserve_batch(self, max: int, timeout: int) -> list[BatchJob[TBody]]:
+        """Reserve up to `max` jobs of the watched tubes, at most 1,000.
+
+        Waits at most `timeout` seconds for the first, and takes what is ready then. The server may
+        return fewer. Raises greenstalk.TimedOutError and greenstalk.DeadlineSoonError.
+        """
+        return self._execute(commands.reserve_batch(max, timeout, self._decode_body))
 
     def stats_job(self, job: greenstalk.JobOrID[TBody]) -> greenstalk.StatsJob:
         """Return the statistics of a job; greenstalk would return the tube 007 as the number 7."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import socket
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import greenstalk
 import pytest
 import trustme
+from client.workers import serving_unix
 from processes import eventually
 from server.tls.tls_servers import Files, serving
-from servers import Server, our_command, ours
+from servers import Server, ours
 
 from beanstalkd_py import errors
 from beanstalkd_py.client import AsyncClient, Client
@@ -110,13 +110,25 @@ def test_both_clients_have_the_same_methods() -> None:
 
 def test_extensions(server: Server, name: str) -> None:
     async def use(client: AsyncClient[str]) -> None:
-        assert {"list-jobs", "truncate", "wait", "reserve-abort"} <= await client.features()
+        assert {
+            "list-jobs",
+            "truncate",
+            "wait",
+            "reserve-abort",
+            "reserve-batch",
+        } <= await client.features()
         ids = [await client.put("x") for _ in range(1001)]
         assert [job.id for job in await collect(client.list_jobs(name, "ready"))] == ids
         assert await client.truncate(name) == 1001
         assert await collect(client.list_jobs(name)) == []
         with pytest.raises(greenstalk.NotFoundError):
             await client.wait(0, ids[0])
+        jobs = [await client.put(body) for body in ("one", "two")]
+        batch = await client.reserve_batch(10, 0)
+        assert [(job.id, job.body, job.tube) for job in batch] == [
+            (jobs[0], "one", name),
+            (jobs[1], "two", name),
+        ]
         job = await client.put("x")
         async with connect(server, name) as other:
             waiting = asyncio.create_task(other.wait(10, job))
@@ -202,13 +214,18 @@ def test_a_cancelled_wait_keeps_the_connection(server: Server, name: str) -> Non
         held = await client.put("held")
         assert (await client.reserve(timeout=0)).id == held
         async with connect(server, name) as other:
-            for wait in (client.reserve, lambda: client.wait(100, held)):
+            waits = (
+                client.reserve,
+                partial(client.reserve_batch, 10, 100),
+                partial(client.wait, 100, held),
+            )
+            for wait in waits:
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(wait(), 0.1)
                 job = await other.put("not for a call that is cancelled")
                 assert (await client.reserve(timeout=0)).id == job
             assert (await client.stats_job(held))["state"] == "reserved"
-            assert (await client.stats_tube(name))["current-jobs-reserved"] == 3
+            assert (await client.stats_tube(name))["current-jobs-reserved"] == 4
 
     run(server, name, use)
 
@@ -244,16 +261,19 @@ def test_commands_after_a_cancelled_wait_get_their_replies(server: Server, name:
     run(server, name, use)
 
 
-def test_a_job_that_comes_with_the_cancellation_is_ready_again(server: Server, name: str) -> None:
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_job_that_comes_with_the_cancellation_is_ready_again(
+    server: Server, name: str, is_batch: bool
+) -> None:
     async def use(client: AsyncClient[str]) -> None:
         await client.features()
-        waiting = asyncio.create_task(client.reserve())
+        waits = client.reserve_batch(10, 100) if is_batch else client.reserve()
+        waiting = asyncio.create_task(waits)
         await asyncio.sleep(0.05)
         with Client(("127.0.0.1", server.port), use=name, watch=name) as other:
             # The loop does not read the job before the cancellation.
             job = other.put("x")
-            while other.stats_job(job)["state"] != "reserved":
-                pass
+            assert eventually(lambda: other.stats_job(job)["state"] == "reserved")
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
@@ -274,8 +294,7 @@ def test_no_call_gets_the_reply_of_a_cancelled_one(any_server: Server, name: str
         await asyncio.sleep(0)
         # The loop reads nothing meanwhile.
         with Client(("127.0.0.1", any_server.port), use=name) as other:
-            while other.stats_tube(name)["current-jobs-ready"] < 3:
-                pass
+            assert eventually(lambda: other.stats_tube(name)["current-jobs-ready"] == 3)
         assert client._connection is not None
         while not client._connection._reader._buffer:
             await asyncio.sleep(0)
@@ -327,24 +346,13 @@ def test_bodies_are_bytes_without_an_encoding(server: Server, name: str) -> None
 
 
 def test_unix_sockets(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "socket"
-    command = [*our_command(), "-l", f"unix:{path}"]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+    with serving_unix(tmp_path / "socket") as path:
 
         async def main() -> None:
-            async with AsyncClient(str(path), use=name) as client:
+            async with AsyncClient(path, use=name) as client:
                 assert await client.using() == name
 
-        try:
-            assert eventually(lambda: accepts(path), 10)
-            asyncio.run(main())
-        finally:
-            server.terminate()
-
-
-def accepts(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as client:
-        return client.connect_ex(str(path)) == 0
+        asyncio.run(main())
 
 
 def test_tls(tmp_path: Path, name: str) -> None:

@@ -33,7 +33,7 @@ def test_commands_of_greenstalk(any_server: Server, name: str) -> None:
 
 def test_features(server: Server, beanstalkd: Server, name: str) -> None:
     with connect(server, name) as client:
-        assert {"list-jobs", "truncate", "wait"} <= client.features()
+        assert {"list-jobs", "truncate", "wait", "reserve-batch"} <= client.features()
     with connect(beanstalkd, name) as client:
         assert client.features() == frozenset()
 
@@ -52,6 +52,7 @@ def test_features_are_asked_once(beanstalkd: Server, name: str) -> None:
         ("list-jobs", lambda client, job: next(client.list_jobs("default"))),
         ("truncate", lambda client, job: client.truncate("default")),
         ("wait", lambda client, job: client.wait(0, job)),
+        ("reserve-batch", lambda client, job: client.reserve_batch(1, 0)),
     ],
 )
 def test_a_missing_extension_is_named_and_changes_nothing(
@@ -130,6 +131,34 @@ def test_wait_for_a_job_that_does_not_end(server: Server, name: str) -> None:
             client.wait(10, job)
         client.bury(job)
         assert client.wait(10, job) == "buried"
+
+
+def test_reserve_a_batch(server: Server, name: str) -> None:
+    with connect(server, name) as client, connect(server, name) as other:
+        client.watch(f"{name}.b")
+        first = client.put("one", priority=1)
+        client.use(f"{name}.b")
+        rest = [client.put("", priority=2), client.put("three\r\n", priority=3), client.put("four")]
+        # A batch has jobs of one worker.
+        jobs = client.reserve_batch(3, 0)
+        while len(jobs) < 3:
+            jobs += client.reserve_batch(3 - len(jobs), 0)
+        assert [(job.id, job.body, job.tube) for job in jobs] == [
+            (first, "one", name),
+            (rest[0], "", f"{name}.b"),
+            (rest[1], "three\r\n", f"{name}.b"),
+        ]
+        for job in jobs:
+            client.delete(job)
+        assert [job.id for job in client.reserve_batch(1000, 0)] == [rest[2]]
+        with pytest.raises(greenstalk.TimedOutError):
+            client.reserve_batch(10, 0)
+        thread = threading.Timer(0.2, lambda: other.put("late", ttr=1))
+        thread.start()
+        (late,) = client.reserve_batch(10, 10)
+        assert late.body == "late"
+        with pytest.raises(greenstalk.DeadlineSoonError):
+            client.reserve_batch(10, 10)
 
 
 @pytest.mark.parametrize("wrong", ["", "-x", "a b", "x" * 201, "a\r\nput 0 0 1 1"])
