@@ -10,6 +10,7 @@ import greenstalk
 import pytest
 from servers import Server
 
+from beanstalkd_py import client as client_module
 from beanstalkd_py import errors
 from beanstalkd_py.client import Client, ListedJob
 
@@ -196,3 +197,12 @@ def test_a_lost_connection_is_a_connection_error(name: str) -> None:
             with pytest.raises(OSError):
                 client.features()
         thread.join()
+
+
+def test_names_are_listed_before_their_import() -> None:
+    """The API reference has only the names that dir() returns."""
+    names = sorted(set(client_module.__all__) & set(dir(client_module)))
+    assert names == sorted(client_module.__all__)
+    assert all(hasattr(client_module, name) for name in names)
+    with pytest.raises(AttributeError):
+        _ = client_module.nosuch
