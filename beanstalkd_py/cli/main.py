@@ -30,6 +30,7 @@ COMMANDS: Sections = {
         "conns": "beanstalkd_py.cli.server.administration:conns",
         "drain": "beanstalkd_py.cli.server.administration:drain",
         "reload": "beanstalkd_py.cli.server.administration:reload",
+        "policy": "beanstalkd_py.cli.server.policy:policy",
         "doctor": "beanstalkd_py.cli.server.doctor:doctor",
         "bench": "beanstalkd_py.cli.server.bench:bench",
     },

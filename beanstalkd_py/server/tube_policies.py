@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgpack
 
-from beanstalkd_py.core.tube_policy import TubePolicy
+from beanstalkd_py.core.tube_policy import (
+    BURY,
+    DELETE,
+    MOVE,
+    UINT32_MAX,
+    Backoff,
+    Rate,
+    TubePolicy,
+)
 
 MAX_PATTERN = 200
 MOST_BYTES = 1 << 16
@@ -17,7 +25,9 @@ NAMES = {field: field.replace("_", "-") for field in TubePolicy._fields[1:]}
 """The settings of a policy by the fields of TubePolicy."""
 
 _CHARACTERS = r"[-A-Za-z0-9+/;.$_()]"
+_NAME = re.compile(rf"(?!-){_CHARACTERS}{{1,{MAX_PATTERN}}}")
 _PATTERN = re.compile(rf"(?!-)(?:{_CHARACTERS}|\*|\?|\[!?{_CHARACTERS}+\])+")
+_MAXIMA = dict.fromkeys(("max_jobs", "max_bytes", "max_reserved"), 2**63 - 1)
 
 
 def check_pattern(pattern: str) -> None:
@@ -45,3 +55,31 @@ def policy_values(policy: TubePolicy) -> dict[str, str | int]:
         for field, name in NAMES.items()
         if getattr(policy, field) != defaults[field]
     }
+
+
+def policy_from(values: Mapping[str, object]) -> TubePolicy:
+    """Return the policy with the values of `policy_values`. Raises ValueError."""
+    fields: dict[str, object] = {}
+    for name, value in values.items():
+        field = name.replace("-", "_")
+        if field not in TubePolicy._fields:
+            raise ValueError(f"unknown setting {name!r}")
+        if type(value) is not type(TubePolicy._field_defaults.get(field, "")):
+            raise ValueError(f"{name}: invalid value {value!r}")
+        if isinstance(value, int) and not 0 <= value <= _MAXIMA.get(field, UINT32_MAX):
+            raise ValueError(f"{name}: {value} is out of range")
+        fields[field] = value
+    if "pattern" not in fields:
+        raise ValueError("a policy needs a pattern")
+    policy = TubePolicy(**fields)  # type: ignore[arg-type]
+    check_pattern(policy.pattern)
+    if policy.then.startswith(MOVE):
+        if not _NAME.fullmatch(policy.then.removeprefix(MOVE)):
+            raise ValueError(f"then: invalid action {policy.then!r}")
+    elif policy.then not in (BURY, DELETE):
+        raise ValueError(f"then: invalid action {policy.then!r}")
+    if policy.release_backoff:
+        Backoff.parse(policy.release_backoff)
+    if policy.rate:
+        Rate.parse(policy.rate)
+    return policy

@@ -16,9 +16,11 @@ from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.core.step_results import FREE_STATES, StepOutcome
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.logging.setup import LOGGER
+from beanstalkd_py.server.parent.online_policies import Policies, with_policy, without_policy
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.stats.connection_list import merged
 from beanstalkd_py.server.stats.worker_stats import worker_row
+from beanstalkd_py.server.tube_policies import policy_from, policy_values
 
 if TYPE_CHECKING:
     from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
@@ -68,6 +70,9 @@ class AdminCommands:
             "truncate": self._truncate,
             "tubes": self._list_tubes,
             "history": self._history_status,
+            "policies": self._list_policies,
+            "policy-set": self._set_policy,
+            "policy-unset": self._unset_policy,
         }
 
     def _list_workers(self, _: Message) -> Answer:
@@ -95,6 +100,43 @@ class AdminCommands:
         changes = self._server.reload()
         yield from ()
         return {"applied": changes.applied, "waiting": changes.waiting}
+
+    def _list_policies(self, _: Message) -> Answer:
+        """Answer with a part per policy, in the order of the test: its values, and `from`."""
+        for source, policies in zip(("online", "file"), self._server.policies(), strict=True):
+            for policy in policies:
+                yield {**policy_values(policy), "from": source}
+
+    def _set_policy(self, request: Message) -> Answer:
+        """Set a policy online: {"online": number of online policies}."""
+        values = request.get("policy")
+        try:
+            policy = policy_from(values if isinstance(values, dict) else {})
+        except ValueError as error:
+            raise errors.ControlError(f"policy-set: {error}") from error
+        self._change_policies(with_policy(self._server.policies()[0], policy))
+        LOGGER.info("policy %s is set", policy.pattern)
+        yield from ()
+        return {"online": len(self._server.policies()[0])}
+
+    def _unset_policy(self, request: Message) -> Answer:
+        """Unset an online policy: {"online": number of online policies}."""
+        pattern = request.get("pattern")
+        online = self._server.policies()[0]
+        if not isinstance(pattern, str) or all(one.pattern != pattern for one in online):
+            raise errors.ControlError(f"policy-unset: no policy {pattern!r} was set online")
+        self._change_policies(without_policy(online, pattern))
+        LOGGER.info("policy %s is unset", pattern)
+        yield from ()
+        return {"online": len(self._server.policies()[0])}
+
+    def _change_policies(self, policies: Policies) -> None:
+        try:
+            self._server.change_online_policies(policies)
+        except errors.UsageError as error:
+            raise errors.ControlError(str(error)) from error
+        except OSError as error:
+            raise errors.ControlError(f"cannot save the policies: {error}") from error
 
     def _compact(self, request: Message) -> Answer:
         """Compact the binlogs of all workers one by one: {"freed-bytes": bytes}."""

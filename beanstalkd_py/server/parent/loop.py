@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from beanstalkd_py.server.metrics.http_server import MetricsServer
+    from beanstalkd_py.server.parent.online_policies import Policies
     from beanstalkd_py.server.parent.start import ServerSetup
 
 START_PROGRESS_S = 10.0
@@ -195,8 +196,7 @@ class ParentLoop:
             return None
 
     def _apply(self, options: ServeOptions, certificates: Certificates | None) -> None:
-        for worker in self._workers:
-            worker.change_options(options)
+        self._change_workers(options)
         self._admission.change(options)
         if self._tls is not None:
             self._tls.change(options, certificates)
@@ -204,6 +204,20 @@ class ParentLoop:
             self._archiver.change_options(options)
         if self._dispatcher is not None:
             self._dispatcher.set_timeouts(options)
+
+    def _change_workers(self, options: ServeOptions) -> None:
+        of_workers = self._setup.with_online_policies(options)
+        for worker in self._workers:
+            worker.change_options(of_workers)
+
+    def policies(self) -> tuple[Policies, Policies]:
+        """Return the tube policies that were set online, and those of the configuration file."""
+        return self._setup.online_policies, tuple(self._setup.options.policies)
+
+    def change_online_policies(self, policies: Policies) -> None:
+        """Keep and apply other online policies. Raises UsageError, OSError."""
+        self._setup.change_online_policies(policies)
+        self._change_workers(self._setup.options)
 
     def _stop(self) -> None:
         self._stopping = True
@@ -377,7 +391,8 @@ class ParentLoop:
         """Hand connections to the worker. Accepting starts when all workers have been ready."""
         if self._stopping or worker.process is None:
             return
-        worker.change_options(self._setup.options)  # they may have changed during recovery
+        # They may have changed during recovery.
+        worker.change_options(self._setup.with_online_policies(self._setup.options))
         counters = self._shared.counters(worker.index)
         handover = Handover(worker.process.connections, counters, self._worker_capacity())
         if self._dispatcher is not None:

@@ -18,11 +18,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
+from beanstalkd_py.core.tube_policy import TubePolicy
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept import listeners
 from beanstalkd_py.server.accept.addresses import parse_address, parse_endpoint, parse_host_port
 from beanstalkd_py.server.accept.listeners import Listener, Sockets
-from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.options import POLICIES_FILE, ServeOptions
 from beanstalkd_py.server.parent.systemd_notify import Notifier, notifier_from_environment
 from beanstalkd_py.server.process import privileges
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR
@@ -57,6 +58,7 @@ class ServerSetup:
     sockets: Sockets
     certificates: Certificates | None = None
     folders: ShardFolders | None = None
+    online_policies: tuple[TubePolicy, ...] = ()
     started_mono: float = field(default_factory=time.monotonic)
     instance_id: str = field(default_factory=lambda: os.urandom(INSTANCE_ID_BYTES).hex())
 
@@ -77,8 +79,35 @@ class ServerSetup:
             self.started_mono,
             index,
             paths[index : index + 1] if module == WORKER_MODULE else paths,
-            self.options,
+            self.with_online_policies(self.options),
         )
+
+    def with_online_policies(self, options: ServeOptions) -> ServeOptions:
+        """Return the options with all policies, as processes have them. Raises UsageError."""
+        from beanstalkd_py.server.tube_policies import check_size
+
+        policies = (*self.online_policies, *options.policies)
+        if not policies:
+            return options
+        try:
+            check_size(policies)
+        except ValueError as error:
+            raise errors.UsageError(f"tube: {error}") from error
+        return replace(options, policies=policies)
+
+    def change_online_policies(self, policies: tuple[TubePolicy, ...]) -> None:
+        """Check and save the policies. Raises UsageError, OSError."""
+        from beanstalkd_py.server.parent.online_policies import save_policies
+
+        before = self.online_policies
+        try:
+            self.online_policies = policies
+            self.with_online_policies(self.options)
+            if self.options.binlog_dir is not None:
+                save_policies(self.options.binlog_dir, policies)
+        except BaseException:
+            self.online_policies = before
+            raise
 
     def read_options_again(self) -> tuple[ServeOptions, Changes]:
         """Return the options after a reload, and what has changed. Raises UsageError."""
@@ -94,7 +123,9 @@ class ServerSetup:
             raise errors.UsageError(str(error)) from error
         changes = compare(self.options, new)
         new_values = {FIELDS[name]: getattr(new, FIELDS[name]) for name in changes.applied}
-        return replace(self.options, **new_values), changes
+        options = replace(self.options, **new_values)
+        self.with_online_policies(options)
+        return options, changes
 
 
 def serve(
@@ -192,6 +223,11 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
             partial(setup.notifier.starting, status),
             options if options.history is not None else None,
         )
+        if os.path.lexists(os.path.join(options.binlog_dir, POLICIES_FILE)):  # noqa: PTH118
+            from beanstalkd_py.server.parent.online_policies import load_policies
+
+            setup.online_policies = load_policies(options.binlog_dir)
+            setup.with_online_policies(options)
 
 
 def _run(setup: ServerSetup, shared_fd: int, first_worker: ChildProcess | None) -> int:

@@ -178,10 +178,12 @@ def test_control_option(operator: Operator, server: Server, runtime_folder: Path
     ]
 
 
-@pytest.mark.parametrize("command", ["workers", "conns", "drain", "reload", "compact"])
+@pytest.mark.parametrize(
+    "command", ["workers", "conns", "drain", "reload", "compact", "policy show"]
+)
 def test_c_beanstalkd_has_no_control_socket(command: str) -> None:
     with reference() as server:
-        line = Operator(f"127.0.0.1:{server.port}").fail(2, command)
+        line = Operator(f"127.0.0.1:{server.port}").fail(2, *command.split())
         assert "no control socket" in line
         assert "--control" in line
 

@@ -207,8 +207,17 @@ STRANGE: list[Any] = [
     *([], [[]], [{}], [None], ["ready", []], [["ready"]], {}, {"a": []}, {"ready": "ready"}),
     [{"tube": []}, b"\xff"],
 ]
-ARGUMENTS = {"drain": ["on"], "compact": ["ratio"], "truncate": ["tube", "states"]}
-REQUESTS = ["workers", "drain", "reload", "compact", "conns", "truncate", "tubes", "history", "no"]
+ARGUMENTS = {
+    "drain": ["on"],
+    "compact": ["ratio"],
+    "truncate": ["tube", "states"],
+    "policy-set": ["policy"],
+    "policy-unset": ["pattern"],
+}
+REQUESTS = [
+    *("workers", "drain", "reload", "compact", "conns", "truncate", "tubes", "history", "no"),
+    *("policies", "policy-set", "policy-unset"),
+]
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)
@@ -219,6 +228,9 @@ def test_every_request_gets_a_reply(server: Server, request_name: str) -> None:
     if request_name == "truncate":
         asked += [{"tube": "default", "states": value} for value in STRANGE]
         asked += [{"tube": value, "states": ["ready"]} for value in STRANGE]
+    if request_name == "policy-set":
+        fields = ("pattern", "max-jobs", "then", "rate", "release-backoff", "expires", "no")
+        asked += [{"policy": {"pattern": "*", name: value}} for name in fields for value in STRANGE]
     with connect(address(server)) as control:
         for arguments in asked:
             try:
