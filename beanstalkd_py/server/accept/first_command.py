@@ -30,7 +30,8 @@ _IGNORE = re.compile(rb"ignore " + _TUBE)
 _NAMED_TUBE = re.compile(rb"(?:stats-tube |pause-tube *)%b(?: +[0-9]+)?" % _TUBE)
 # Commands on the tubes that a new connection uses and watches.
 _DEFAULT_TUBE = re.compile(
-    rb"(?:put |reserve-with-timeout |kick ).*|reserve|peek-ready|peek-delayed|peek-buried",
+    rb"(?:put |reserve-with-timeout |reserve-batch |kick ).*"
+    rb"|reserve|peek-ready|peek-delayed|peek-buried",
     re.DOTALL,
 )
 

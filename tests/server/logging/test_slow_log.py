@@ -175,12 +175,23 @@ def test_waiting_for_a_job_is_not_slow() -> None:
             one.ask(b"watch %b\r\n" % TUBES[1])
         here.send(b"reserve\r\n")
         everywhere.send(b"reserve\r\n")
+        with client_of(server, 0) as giving:
+            job = giving.put(delay=100)
+        waiters = [client_of(server, worker) for worker in range(2)]
+        for waiter in waiters:
+            waiter.send(b"wait 100 %d\r\n" % job)
+        batch = client_of(server, 0)
+        batch.ask(b"watch %b\r\n" % TUBES[1])
+        batch.send(b"reserve-batch 9 1\r\n")
         timed.send(b"reserve-with-timeout 1\r\n")
+        assert batch.reply() == b"TIMED_OUT\r\n"
         assert timed.reply() == b"TIMED_OUT\r\n"
         with client_of(server, 0) as giving:
             put(giving, 2)
         assert here.reply().startswith(b"RESERVED")
         assert everywhere.reply().startswith(b"RESERVED")
+        assert here.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+        assert [waiter.reply() for waiter in waiters] == [b"DELETED %d\r\n" % job] * 2
         assert of(server, "slow") == []
 
 

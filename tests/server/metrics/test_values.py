@@ -108,7 +108,7 @@ def ask(client: Client, sent: Counter[str], command: bytes) -> bytes:
 
 
 def busy(client: Client, sent: Counter[str], tube: bytes) -> None:
-    """Use every kind of command in one tube."""
+    """Use most kinds of commands in one tube."""
     ask(client, sent, b"use %b\r\n" % tube)
     ask(client, sent, b"watch %b\r\n" % tube)
     jobs = []
@@ -141,6 +141,10 @@ def busy(client: Client, sent: Counter[str], tube: bytes) -> None:
     ask(client, sent, b"watch empty-%b\r\n" % tube)
     ask(client, sent, b"ignore %b\r\n" % tube)
     ask(client, sent, b"reserve-with-timeout 0\r\n")
+    ask(client, sent, b"reserve-batch 3 0\r\n")
+    ask(client, sent, b"reserve-abort\r\n")
+    for job in (jobs[0], jobs[5], 123456789):  # ready, buried, none
+        ask(client, sent, b"wait 0 %d\r\n" % job)
     ask(client, sent, b"watch %b\r\n" % tube)
     ask(client, sent, b"reserve\r\n")
 
@@ -203,8 +207,9 @@ def test_each_command_has_a_duration(scraped: Reported) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("line", [b"reserve", b"reserve-batch 5 100"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_wait_for_a_job_is_not_latency(count: int) -> None:
+def test_a_wait_for_a_job_is_not_latency(count: int, line: bytes) -> None:
     """Also if the job comes from a remote tube."""
     wait_s = 0.5
     with watched(f"--workers={count}") as server:
@@ -213,15 +218,36 @@ def test_a_wait_for_a_job_is_not_latency(count: int) -> None:
             for tube in tubes:
                 client.ask(b"watch %b\r\n" % tube)
             for tube in tubes:
-                client.send(b"reserve\r\n")
+                client.send(line + b"\r\n")
                 assert client.silent(wait_s)
                 other.ask(b"use %b\r\n" % tube)
                 other.put()
-                assert client.reply().startswith(b"RESERVED ")
+                assert client.reply().startswith((b"RESERVED ", b"BATCH 1\r\n"))
             metrics = server.scrape()
         name = "beanstalkd_command_duration_seconds"
-        assert metrics.sum(f"{name}_count", command="reserve") == count
-        assert metrics.sum(f"{name}_sum", command="reserve") < wait_s
+        command = line.split()[0].decode()
+        assert metrics.sum(f"{name}_count", command=command) == count
+        assert metrics.sum(f"{name}_sum", command=command) < wait_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_wait_for_the_end_of_a_job_is_not_latency(count: int) -> None:
+    """Also if the job is at another worker."""
+    wait_s = 0.5
+    with watched(f"--workers={count}") as server:
+        with server.server.connect() as client, server.server.connect() as other:
+            for worker in range(count):
+                other.ask(b"use %b\r\n" % next(tubes_of(worker, count)))
+                job = other.put()
+                client.send(b"wait 100 %d\r\n" % job)
+                assert client.silent(wait_s)
+                other.ask(b"delete %d\r\n" % job)
+                assert client.reply() == b"DELETED %d\r\n" % job
+            metrics = server.scrape()
+        name = "beanstalkd_command_duration_seconds"
+        assert metrics.sum(f"{name}_count", command="wait") == count
+        assert metrics.sum(f"{name}_sum", command="wait") < wait_s
 
 
 def test_histograms_are_complete(scraped: Reported) -> None:
