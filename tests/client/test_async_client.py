@@ -345,6 +345,19 @@ def test_bodies_are_bytes_without_an_encoding(server: Server, name: str) -> None
     asyncio.run(main())
 
 
+def test_a_body_that_cannot_be_decoded_closes_the_connection(server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        with Client(("127.0.0.1", server.port), encoding=None, use=name) as other:
+            job = other.put(b"\xff")
+            with pytest.raises(UnicodeDecodeError):
+                await client.reserve(timeout=0)
+            with pytest.raises(ConnectionError):
+                await client.using()
+            assert eventually(lambda: other.stats_job(job)["state"] == "ready")
+
+    run(server, name, use)
+
+
 def test_unix_sockets(tmp_path: Path, name: str) -> None:
     with serving_unix(tmp_path / "socket") as path:
 
