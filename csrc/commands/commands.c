@@ -90,7 +90,8 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
         refuse_with_body(server, session, command->number, BS_REFUSED_MEMORY_LIMIT, OUT_OF_MEMORY);
         return;
     }
-    const bs_refused refusal = bs_policy_refusal(session->use, command->number + 2);
+    const bs_refused refusal =
+        session->use->policy ? bs_policy_refusal(session->use, command->number + 2) : BS_REFUSED_REASONS;
     if (refusal != BS_REFUSED_REASONS) {
         refuse_with_body(server, session, command->number, refusal, OUT_OF_MEMORY);
         return;

@@ -50,8 +50,9 @@ void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now)
     for (bs_tube *tube = queue->tubes.first; tube; tube = tube->next) {
         bs_throttle_reset(queue, tube, now);
         bs_schedule_tube(queue, tube);
-        bs_serve_waiters(queue, tube, now);
     }
+    for (bs_tube *tube = queue->tubes.first; tube; tube = tube->next)
+        bs_serve_waiters(queue, tube, now);
 }
 
 /* --- puts ------------------------------------------------------------------------------------------------- */
@@ -60,7 +61,7 @@ bs_refused bs_policy_refusal(const bs_tube *tube, uint32_t body_size)
 {
     enum { CRLF = 2 };
     const bs_policy *policy = tube->policy;
-    if (!policy || tube->remote)
+    if (tube->remote)
         return BS_REFUSED_REASONS;
     if (policy->max_jobs && tube->jobs >= policy->max_jobs)
         return BS_REFUSED_TUBE_JOBS;

@@ -14,7 +14,7 @@
 /* Owns the policies from now on, NULL for none, and frees the previous ones. */
 void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now);
 
-/* Returns why the tube's policy refuses a job with such a body (with CR LF), or BS_REFUSED_REASONS. */
+/* The tube has a policy. Returns why that refuses a job with such a body (with CR LF), or BS_REFUSED_REASONS. */
 bs_refused bs_policy_refusal(const bs_tube *tube, uint32_t body_size);
 
 /* Sets the TTR and the delay of a new job of a tube with a policy to what a client has given, and the policy makes of

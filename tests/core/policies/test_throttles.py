@@ -137,6 +137,25 @@ def test_a_change_of_policies_serves_waiting_clients() -> None:
         assert waiter.read().startswith(b"RESERVED ")
 
 
+def test_a_rate_that_is_unset_while_clients_wait_for_tokens() -> None:
+    with Rig() as rig:
+        rig.core.set_policies([TubePolicy("*", rate="1/h")], rig.now)
+        client, waiter = rig.client(), rig.client()
+        for tube in (b"default", b"other"):
+            client.ask(b"use %b\r\n" % tube)
+            for _ in range(3):
+                client.put(ttr=1000)
+            waiter.ask(b"watch %b\r\n" % tube)
+        waiter.reserve()
+        waiter.reserve()
+        waiter.send(b"reserve\r\n")
+        assert waiter.read() == b""
+        rig.core.set_policies([TubePolicy("other", expires=500)], rig.now)
+        rig.settle()
+        assert waiter.read().startswith(b"RESERVED ")
+        assert rig.advance(400 * SECOND) > rig.now.mono
+
+
 def test_a_tube_keeps_its_rate_and_wakes_nobody_in_vain() -> None:
     with Rig() as rig:
         rig.core.set_policies([TubePolicy("*", rate="10/s")], rig.now)
