@@ -34,7 +34,7 @@ void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job
 {
     bs_server *server = context;
     if (session->remote && session->remote->wait.active) {
-        bs_shard_wait_served(server, session, how);
+        bs_shard_wait_served(server, session, how, now);
         return;
     }
     if (session->claiming) {

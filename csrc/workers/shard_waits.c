@@ -254,13 +254,17 @@ static void served_for_other(bs_server *server, bs_session *proxy, bs_served how
 
 /* --- both ------------------------------------------------------------------------------------------------- */
 
-void bs_shard_wait_served(bs_server *server, bs_session *session, bs_served how)
+void bs_shard_wait_served(bs_server *server, bs_session *session, bs_served how, bs_now now)
 {
+    const bool early = how == BS_SERVED_TIMED_OUT && session->reserve_until > now.mono;
     if (session->proxy) {
         served_for_other(server, session, how);
     } else if (how == BS_SERVED_DEADLINE_SOON) {
         session->remote->wait.soon = true;
         decide(server, session);
+    } else if (early && !bs_shard_set_empty(&session->remote->wait.unanswered)) {
+        session->remote->wait.polls = true; /* the client waits no longer, and gets what is known */
+        session->since = server->latency.round;
     } else {
         reply(server, session, how);
     }

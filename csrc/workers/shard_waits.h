@@ -22,7 +22,7 @@ void bs_shard_wait_begin(bs_server *server, bs_session *session, uint64_t job, i
 
 /* The wait here of a session with a bs_shard_wait, or of its proxy, has ended. With an end of the job the session still
  * waits. */
-void bs_shard_wait_served(bs_server *server, bs_session *session, bs_served how);
+void bs_shard_wait_served(bs_server *server, bs_session *session, bs_served how, bs_now now);
 
 /* Executes AWAIT for a proxy, or AWAITED for the session at home. 0 or -EBADMSG. */
 int bs_shard_wait_frame(bs_server *server, bs_session *session, uint32_t shard, const bs_frame *frame, bs_now now);

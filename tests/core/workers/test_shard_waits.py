@@ -95,6 +95,24 @@ def test_a_wait_that_is_over_leaves_nothing_behind() -> None:
         assert waiter.read() == b""
 
 
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_wait_that_ends_early_gets_what_is_known(abort: bool) -> None:
+    with Cluster(2) as cluster:
+        other = cluster.client(1)
+        jobs = [other.put(tube=cluster.tube_on(1)) for _ in range(2)]
+        assert other.ask(b"reserve-job %d\r\n" % jobs[0]).startswith(b"RESERVED")
+        other.do(b"bury %d 0" % jobs[0], b"BURIED")
+        replies = [b"BURIED %d\r\n" % jobs[0], b"TIMED_OUT\r\n", b"NOT_FOUND\r\n"]
+        for job, reply in zip([*jobs, 99], replies, strict=True):
+            waiter = cluster.client(0)
+            waiter.core.feed(waiter.session, wait_line(job))  # and the worker of the job is silent
+            if abort:
+                assert waiter.ask(b"reserve-abort\r\n") == reply + b"ABORTED\r\n"
+            else:
+                waiter.finish()
+                assert waiter.read() == reply
+
+
 def test_a_proxy_that_waited_for_a_job_can_reserve_one() -> None:
     with Cluster(2) as cluster:
         waiter, other = cluster.client(0), cluster.client(1)
