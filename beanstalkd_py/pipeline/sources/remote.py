@@ -7,12 +7,15 @@ there never change, because `ship` writes each as a whole.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
@@ -69,18 +72,35 @@ class RemotePath:
         is_store = self.files.type_name in _OBJECT_STORES
         path = self.path if is_store else f"{folder}/_{name}.{uuid.uuid4().hex}"
         if not is_store:
-            self.files.create_dir(folder, recursive=True)
-        with self.files.open_output_stream(path) as out:
-            out.write(data)
-        if self.files.type_name == "local":
-            _sync(path)
-        if path != self.path:
-            self.files.move(path, self.path)
+            self._make(folder)
+        try:
+            with self.files.open_output_stream(path) as out:
+                out.write(data)
+            if self.files.type_name == "local":
+                _sync(path)
+            if path != self.path:
+                self.files.move(path, self.path)
+        except Exception:
+            if path != self.path:  # a full file system would not get its space back
+                with contextlib.suppress(OSError):
+                    self.files.delete_file(path)
+            raise
         if self.files.type_name == "local":
             _sync(folder)
         size = self.files.get_file_info(self.path).size
         if size != len(data):
             raise OSError(f"{self.url} has {size} bytes after {len(data)} were written")
+
+    def _make(self, folder: str) -> None:
+        """Create a folder and its missing parents, which are synced on this machine. OSError."""
+        missing = []
+        if self.files.type_name == "local":
+            lineage = (Path(folder), *Path(folder).parents)
+            missing = list(itertools.takewhile(lambda each: not each.exists(), lineage))
+        self.files.create_dir(folder, recursive=True)
+        for each in missing:
+            with contextlib.suppress(PermissionError):  # a parent that cannot be listed
+                _sync(str(each.parent))
 
 
 def is_direct(path: str) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
 from beanstalkd_py.pipeline.binlogs.manifest import Manifest, MissingFiles, ShippedFile
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 from beanstalkd_py.pipeline.binlogs.ship import Shipment, ship
+from beanstalkd_py.pipeline.sources import remote
 from beanstalkd_py.pipeline.sources.follower import UNLIMITED, Budget, Position
 from beanstalkd_py.pipeline.sources.remote import RemotePath, list_files
 
@@ -252,6 +255,33 @@ def test_a_damaged_manifest_is_not_replaced(folder, target):
     with pytest.raises(PipelineError, match="is not a manifest"):
         ship(folder, target, "here")
     assert place.read() == b'{"shard": "", "fi'
+
+
+def test_a_failed_write_leaves_nothing(folder, tmp_path, monkeypatch):
+    """Otherwise the retries of each minute fill a file system."""
+    target = str(tmp_path / "target")
+    with serving(folder) as rig:
+        with_jobs(rig, 10)
+
+    def full(path: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "_sync", full)
+        Path(target, "here").mkdir(parents=True)
+        with pytest.raises(OSError, match="No space left"):
+            ship(folder, target, "here")
+    assert names_at(target) == []
+
+
+def test_new_folders_are_synced(folder, tmp_path, monkeypatch):
+    """Otherwise a power cut takes files that the server has removed."""
+    with serving(folder) as rig:
+        with_jobs(rig, 10)
+    synced = []
+    monkeypatch.setattr(remote, "_sync", lambda path: synced.append(path))
+    ship(folder, str(tmp_path / "new" / "target"), "here")
+    assert {str(tmp_path), str(tmp_path / "new"), str(tmp_path / "new" / "target")} < set(synced)
 
 
 @pytest.mark.parametrize("host", ["", "a/b", "_hidden", ".."])
