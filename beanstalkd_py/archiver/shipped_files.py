@@ -29,7 +29,7 @@ def unshipped_from(top: Path, identity: str) -> int:
         return HIGHEST_NUMBER + 1
     try:
         return int(json.loads(text)[identity]) + 1
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         return 0
 
 

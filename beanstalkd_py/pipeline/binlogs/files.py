@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,16 +66,13 @@ def find(lookup: Lookup) -> list[BinlogFile]:
     A file that several paths lead to counts once. Jobs identify entries by host, shard, file and
     offset, so two files with the same key are an error.
     """
-    found: dict[tuple[str, int], BinlogFile] = {}
-    folders: dict[str, str] = {}
-    for pattern in lookup.paths:
-        for each in _remote(pattern, lookup) if local(pattern) is None else _local(pattern, lookup):
-            # During archiving a file has both names.
-            folder = each.path.rpartition("/")[0]
-            key = folders.setdefault(folder, true_path(folder)), each.number
-            if key not in found or each.path.endswith(".done"):
-                found[key] = each
-    files = sorted(found.values(), key=lambda each: (*each.key, each.path))
+    files = _without_second_names(
+        each
+        for pattern in lookup.paths
+        for each in (
+            _remote(pattern, lookup) if local(pattern) is None else _local(pattern, lookup)
+        )
+    )
     for one, two in itertools.pairwise(files):
         if one.key == two.key:
             raise PipelineUsageError(
@@ -83,6 +80,26 @@ def find(lookup: Lookup) -> list[BinlogFile]:
                 " of each by a wildcard, as in '/srv/{a,b}/binlog', or by hostPattern"
             )
     return files
+
+
+def find_below(folder: Path, host: str) -> list[BinlogFile]:
+    """Find the files of one binlog folder, whose path is not a glob, in the order of find().
+
+    Raises PipelineUsageError, OSError.
+    """
+    return _without_second_names(_below(folder, Lookup((), Hosts(host, None, (), ""))))
+
+
+def _without_second_names(files: Iterable[BinlogFile]) -> list[BinlogFile]:
+    found: dict[tuple[str, int], BinlogFile] = {}
+    folders: dict[str, str] = {}
+    for each in files:
+        # During archiving a file has both names.
+        folder = each.path.rpartition("/")[0]
+        key = folders.setdefault(folder, true_path(folder)), each.number
+        if key not in found or each.path.endswith(".done"):
+            found[key] = each
+    return sorted(found.values(), key=lambda each: (*each.key, each.path))
 
 
 def _local(pattern: str, lookup: Lookup) -> Iterator[BinlogFile]:

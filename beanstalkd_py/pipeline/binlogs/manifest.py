@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
+from beanstalkd_py.binlog.layout import HIGHEST_NUMBER
 from beanstalkd_py.errors import PipelineError
 from beanstalkd_py.pipeline.sources.remote import RemotePath
 
@@ -51,12 +52,12 @@ class Manifest:
     def load(cls, folder: RemotePath) -> Manifest:
         """Return the manifest, an empty one if there is none. Raises PipelineError."""
         try:
-            text = folder.below(NAME).read().decode()
+            text = folder.below(NAME).read()
         except FileNotFoundError:
             return cls(folder)
         try:
-            return cls(folder, [_line(each) for each in text.splitlines()])
-        except (ValueError, TypeError, KeyError) as error:
+            return cls(folder, [_line(each) for each in text.decode().splitlines()])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise PipelineError(
                 f"{folder.below(NAME).url} is not a manifest of this version: {error!r}; move it"
                 " and the files beside it to another folder"
@@ -87,6 +88,19 @@ class Manifest:
 def _line(text: str) -> ShippedFile | MissingFiles:
     values = json.loads(text)
     if "missing" in values:
-        first, last = map(int, values["missing"])
-        return MissingFiles(str(values["shard"]), (first, last))
-    return ShippedFile(**values)
+        first, last = numbers = values["missing"]
+        line: ShippedFile | MissingFiles = MissingFiles(values["shard"], (first, last))
+        _check(numbers == sorted(numbers), numbers)
+    else:
+        line = ShippedFile(**values)
+        numbers = [line.file]
+        texts = (line.crc32, line.head, line.identity, line.shipped_at)
+        _check(all(isinstance(each, str) for each in texts), texts)
+    _check(isinstance(line.shard, str), line.shard)
+    _check(all(type(each) is int and 0 < each <= HIGHEST_NUMBER for each in numbers), numbers)
+    return line
+
+
+def _check(is_valid: bool, value: object) -> None:
+    if not is_valid:
+        raise ValueError(f"{value!r} is invalid")

@@ -31,12 +31,12 @@ from beanstalkd_py.binlog.folders import inspect_files
 from beanstalkd_py.binlog.layout import HISTORY_ID
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.entries import BinlogFile
-from beanstalkd_py.pipeline.binlogs.files import Lookup, find, has_entries
+from beanstalkd_py.pipeline.binlogs.files import SHARD, find_below, has_entries
 from beanstalkd_py.pipeline.binlogs.manifest import Manifest, MissingFiles, ShippedFile
 from beanstalkd_py.pipeline.binlogs.plan import read_file
 from beanstalkd_py.pipeline.sources.file_buffer import FileBuffer
 from beanstalkd_py.pipeline.sources.follower import HEAD_BYTES, head_of
-from beanstalkd_py.pipeline.sources.paths import Hosts, absolute
+from beanstalkd_py.pipeline.sources.paths import absolute, is_glob, is_host_name
 from beanstalkd_py.pipeline.sources.remote import RemotePath
 from beanstalkd_py.regular_file import read_regular
 
@@ -74,9 +74,18 @@ def ship(folder: Path, target: str, host: str) -> Shipment:
     After an error, the next call continues. Raises BinlogFolderError, PipelineUsageError,
     PipelineError, OSError.
     """
-    if not host or "/" in host or host[0] in "_.":
+    if not is_host_name(host):
         raise PipelineUsageError(
-            f"host {host!r} cannot be the name of a folder; give one without /, _ and . in front"
+            f"host {host!r} cannot be the name of a folder; give one without / and wildcards, and"
+            " without _ and . in front, that is not like shard-001 or binlog.1"
+        )
+    if not target or is_glob(target):
+        raise PipelineUsageError(
+            f"target {target!r} is not the path of a folder; give one without the wildcards *?[{{"
+        )
+    if SHARD.fullmatch(folder.absolute().name):
+        raise PipelineUsageError(
+            f"binlog folder {folder} is that of one worker; give the folder above it"
         )
     inspect_files(folder)
     with _locked(folder):
@@ -101,20 +110,29 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _shards(folder: Path, host: str) -> list[_Shard]:
-    # A start writes to new files, so those of a stopped server are complete.
-    found = inspect_files(folder).shards
-    files = find(Lookup((str(folder),), Hosts(host, None, (), "")))
+    # A start writes to new files, so those of a stopped server are complete. A server that starts
+    # meanwhile is detected only if its files are listed before.
+    listed = {
+        name: _without_unused(list(files))
+        for name, files in itertools.groupby(
+            find_below(folder.absolute(), host), lambda each: each.shard
+        )
+    }
     shards = []
-    for each in found:
+    for each in inspect_files(folder).shards:
         name = each.prefix.rstrip("/")
-        written = [file for file in files if file.shard == name]
-        while written and not has_entries(written[-1]):
-            del written[-1]
+        written = listed.get(name, [])
         last = written[-1].number if written else 0
         if each.live and written and not written[-1].path.endswith(".done"):
             del written[-1]
         shards.append(_Shard(name, each.path, _identity(each.path), written, last))
     return shards
+
+
+def _without_unused(files: list[BinlogFile]) -> list[BinlogFile]:
+    while files and not has_entries(files[-1]):
+        del files[-1]
+    return files
 
 
 def _identity(path: Path) -> str:

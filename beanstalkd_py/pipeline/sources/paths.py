@@ -65,6 +65,17 @@ def is_bare(path: str) -> bool:
     return _SCHEME.match(path) is None
 
 
+def is_glob(path: str) -> bool:
+    """Whether a path has a wildcard."""
+    return _WILD.search(path) is not None
+
+
+def is_host_name(name: str) -> bool:
+    """Whether readers can find the files of a host in a folder of this name."""
+    is_plain = name.isprintable() and "/" not in name and not is_glob(name)
+    return is_plain and name[:1] not in ("", "_", ".") and not _OWN_NAME.fullmatch(name)
+
+
 def absolute(path: str) -> str:
     """Make a path without a scheme absolute: executors have working folders of their own."""
     return str(Path(path).absolute()) if is_bare(path) else path

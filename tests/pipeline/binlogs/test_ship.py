@@ -251,10 +251,59 @@ def test_a_damaged_manifest_is_not_replaced(folder, target):
         with_jobs(rig, 12)
     ship(folder, target, "here")
     place = RemotePath.of(f"{target}/here/_manifest.jsonl")
-    place.write(b'{"shard": "", "fi')
-    with pytest.raises(PipelineError, match="is not a manifest"):
-        ship(folder, target, "here")
-    assert place.read() == b'{"shard": "", "fi'
+    line = place.read().splitlines()[0]
+    for damaged in (
+        b'{"shard": "", "fi',
+        b"\xff\n",
+        b"[" * 100_000,
+        line.replace(b'"file": 1', b'"file": "1"'),
+        line.replace(b'"file": 1', b'"file": 1.5'),
+        line.replace(b'"file": 1', b'"file": -1'),
+        line.replace(b'"identity": ""', b'"identity": null'),
+        line.replace(b'"shard": ""', b'"shard": 1'),
+        b'{"shard": "", "missing": [9, 4]}',
+        b'{"shard": "", "missing": [4, 99999999999999999999]}',
+    ):
+        place.write(damaged)
+        with pytest.raises(PipelineError, match="is not a manifest"):
+            ship(folder, target, "here")
+        assert place.read() == damaged
+
+
+def test_files_of_a_server_that_starts_meanwhile_are_not_complete(folder, tmp_path, monkeypatch):
+    target = str(tmp_path / "target")
+    with serving(folder) as rig:
+        with_jobs(rig, 20)
+    inspect, calls = shipping.inspect_files, list[bool]()
+    rigs: list[Rig] = []
+    with contextlib.ExitStack() as stack:
+
+        def starting(top: Path) -> folders.Folder:
+            found = inspect(top)
+            calls.append(found.live)
+            if len(calls) == 2:
+                rigs.append(stack.enter_context(serving(folder)))
+                with_jobs(rigs[0], 1)
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shipping, "inspect_files", starting)
+            ship(folder, target, "here")
+        assert calls == [False, False]
+        with_jobs(rigs[0], 20)
+    ship(folder, target, "here")
+    assert without_place(rows(plan_of(target))) == without_place(rows(follow(folder)._plan))
+
+
+@pytest.mark.parametrize("name", ["q[1]", "q*", "q{a,b}", "q?"])
+def test_the_name_of_a_folder_is_not_a_glob(tmp_path, name):
+    target = str(tmp_path / "target")
+    for number, each in enumerate((name, "q1", "qa"), 1):
+        (tmp_path / each).mkdir()
+        with serving(tmp_path / each) as rig:
+            with_jobs(rig, 10 * number)
+    ship(tmp_path / name, target, "here")
+    assert [row["kind"] for row in rows(plan_of(target))].count("full") == 10
 
 
 def test_a_failed_write_leaves_nothing(folder, tmp_path, monkeypatch):
@@ -284,7 +333,24 @@ def test_new_folders_are_synced(folder, tmp_path, monkeypatch):
     assert {str(tmp_path), str(tmp_path / "new"), str(tmp_path / "new" / "target")} < set(synced)
 
 
-@pytest.mark.parametrize("host", ["", "a/b", "_hidden", ".."])
+def test_the_folder_of_one_worker_is_no_binlog_folder(tmp_path):
+    (tmp_path / "shard-000").mkdir()
+    with serving(tmp_path / "shard-000") as rig:
+        with_jobs(rig, 10)
+    with pytest.raises(PipelineUsageError, match="give the folder above it"):
+        ship(tmp_path / "shard-000", str(tmp_path / "target"), "here")
+
+
+@pytest.mark.parametrize("target", ["", "s3://queues/binlogs/*", "/tmp/a[1]", "/tmp/{a,b}"])
+def test_a_target_has_no_wildcard(folder, target):
+    Rig(folder).close()
+    with pytest.raises(PipelineUsageError, match="is not the path of a folder"):
+        ship(folder, target, "here")
+
+
+@pytest.mark.parametrize(
+    "host", ["", "a/b", "_hidden", "..", "shard-001", "binlog.5", "h*", "h[1]", "h\n", "h\0"]
+)
 def test_a_host_has_to_be_the_name_of_a_folder(folder, tmp_path, host):
     with pytest.raises(PipelineUsageError, match="cannot be the name of a folder"):
         ship(folder, str(tmp_path), host)
