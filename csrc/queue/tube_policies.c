@@ -126,17 +126,15 @@ static void bury(bs_queue *queue, bs_job *job, bs_now now)
 }
 
 /* Returns a copy of the job in another tube, not yet in the queue, under a new id; NULL without memory, or if the body
- * cannot be read. */
+ * cannot be read, and the tube is still there. */
 static bs_job *copy_job(bs_queue *queue, bs_job *job, bs_tube *tube)
 {
+    if (!bs_job_has_body(job) && bs_body_load(queue->binlog, job) != 0)
+        return NULL;
     const uint64_t id = __atomic_add_fetch(&queue->shared->last_id, 1, __ATOMIC_RELAXED);
     bs_job *copy = bs_queue_new_job(queue, tube, id, job->body_size);
     if (!copy)
         return NULL;
-    if (!bs_job_has_body(job) && bs_body_load(queue->binlog, job) != 0) {
-        bs_queue_drop_job(queue, copy);
-        return NULL;
-    }
     memcpy(bs_job_body(copy), bs_job_body(job), job->body_size);
     copy->created_at = job->created_at;
     copy->pri = job->pri;

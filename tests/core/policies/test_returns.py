@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from core import fault_injection
+from core.fault_injection import Call
 from core.policies.test_puts import actions
 from core.rig import SECOND, Rig, RigClient
 from core.workers.cluster import Cluster, ClusterClient
@@ -178,6 +181,22 @@ def test_a_body_in_the_binlog_is_moved(tmp_path: Path) -> None:
         client = rig.client()
         assert [client.body(int(row["id"])) for row in rows] == bodies
         assert client.stats(b"stats-tube dead")["current-jobs-ready"] == "9"
+
+
+def test_a_job_whose_body_cannot_be_read_is_buried(tmp_path: Path) -> None:
+    with Rig(tmp_path, body_memory=1) as rig:
+        rig.core.set_policies([TubePolicy("default", max_reserves=1, then=MOVE + "dead")])
+        client, other = rig.client(), rig.client()
+        client.put(b"first" * 100)
+        number = client.put(b"second" * 100)
+        assert other.ask(b"reserve-job %d\r\n" % number).startswith(b"RESERVED ")
+        client.ask(b"peek-ready\r\n")
+        fault_injection.fail(Call.READ, error=errno.EIO, lasting=True)
+        other.close()
+        fault_injection.heal()
+        assert client.job(number)["state"] == "buried"
+        assert client.ask(b"stats-tube dead\r\n") == b"NOT_FOUND\r\n"
+        assert client.body(number) == b"second" * 100
 
 
 # --- a model ------------------------------------------------------------------------------------
