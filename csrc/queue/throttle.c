@@ -29,9 +29,9 @@ void bs_throttle_reserved(bs_queue *queue, bs_tube *tube, bs_now now)
     set(queue, tube, BS_THROTTLED_RESERVED, has_reached_reserved(tube));
     if (!tube->policy->rate_interval_ns)
         return;
-    if (tube->paced_until < now.mono)
-        tube->paced_until = now.mono;
-    tube->paced_until += tube->policy->rate_interval_ns;
+    const int64_t since = tube->paced_until > now.mono ? tube->paced_until : now.mono;
+    const int64_t interval = tube->policy->rate_interval_ns;
+    tube->paced_until = since < INT64_MAX - interval ? since + interval : INT64_MAX;
     set(queue, tube, BS_THROTTLED_RATE, bs_throttle_token_at(tube) > now.mono);
 }
 
@@ -51,6 +51,9 @@ void bs_throttle_return_token(bs_queue *queue, bs_tube *tube, bs_now now)
 void bs_throttle_reset(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     const bool paced = tube->policy && tube->policy->rate_interval_ns;
+    /* An interval of the policy before may have been longer. */
+    if (paced && tube->paced_until > now.mono + tube->policy->rate_interval_ns * tube->policy->rate_burst)
+        tube->paced_until = now.mono + tube->policy->rate_interval_ns * tube->policy->rate_burst;
     set(queue, tube, BS_THROTTLED_RESERVED, has_reached_reserved(tube));
     set(queue, tube, BS_THROTTLED_RATE, paced && bs_throttle_token_at(tube) > now.mono);
 }

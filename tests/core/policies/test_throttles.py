@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from wire import jobs_of
 
+from beanstalkd_py.core.clocks import Now
 from beanstalkd_py.core.tube_policy import Backoff, Rate, TubePolicy
 
 TIMED_OUT = b"TIMED_OUT\r\n"
@@ -216,6 +217,34 @@ def test_a_cancelled_claim_returns_its_token() -> None:
         producer[0].put()
         producer[1].put()
         assert client.reserve() is None
+
+
+def test_a_reload_with_a_higher_rate_takes_effect() -> None:
+    with Rig() as rig:
+        rig.core.set_policies([TubePolicy("*", rate="1/h")], rig.now)
+        client = rig.client()
+        for _ in range(3):
+            client.put(ttr=1000)
+        first = client.reserve()
+        assert client.ask(b"reserve-job %d\r\n" % (first + 1)).startswith(b"RESERVED ")
+        rig.core.set_policies([TubePolicy("*", rate="1/s")], rig.now)
+        client.send(b"reserve-with-timeout 100\r\n")
+        rig.advance(SECOND - 1)
+        assert client.read() == b""
+        rig.advance(1)
+        assert client.read().startswith(b"RESERVED %d " % (first + 2))
+
+
+def test_many_reserves_of_jobs_by_their_ids_are_no_tokens() -> None:
+    end = Now(mono=2**63 - 20_000 * SECOND, wall=1_700_000_000 * SECOND)
+    with Rig(now=end) as rig:
+        rig.core.set_policies([TubePolicy("*", rate="1/h")], rig.now)
+        client = rig.client()
+        number = client.put()
+        for _ in range(10):
+            assert client.ask(b"reserve-job %d\r\n" % number).startswith(b"RESERVED ")
+            release(client, number)
+            assert client.ask(POLL) == TIMED_OUT
 
 
 def test_a_backoff_doubles_up_to_its_greatest_delay() -> None:
