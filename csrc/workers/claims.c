@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "jobs/expiry.h"
 #include "queue/job_state.h"
 #include "queue/published_heads.h"
 #include "queue/queue.h"
@@ -251,8 +252,12 @@ static void put_back(bs_server *server, const bs_session *session, bs_job *job, 
         bs_schedule_tube(&server->queue, job->tube);
     }
     bs_job_make_ready(&server->queue, job, now);
-    if (job->state == BS_READY && since)
+    if (job->state != BS_READY)
+        return;
+    if (since)
         job->at = since;
+    if (job->tube->policy && job->tube->policy->expires && bs_expiry_reached(job, now.wall))
+        bs_job_set_expiry(&server->queue, job, now); /* while it was claimed, its time may have passed */
 }
 
 bool bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from core.policies.test_puts import actions
 from core.policies.test_throttles import Leave, close, release, time_out
-from core.rig import SECOND, Rig
+from core.rig import MILLISECOND, SECOND, Rig
 from core.workers.cluster import Cluster
+from core.workers.played_worker import HERE, HOME, PUT, US, C, Other, count, step
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -72,6 +73,26 @@ def test_a_reserved_job_is_deleted_when_it_comes_back(come_back: Leave) -> None:
         assert other.body(number) is None
         assert actions(rig)["expired"] == 1
         assert actions(rig)["moved"] == 0
+
+
+def test_a_claimed_job_that_is_put_back_expires() -> None:
+    other = Other()
+    other.core.set_policies(expiring(1))
+    other.send(count(HERE, 1, 1, 0, 5), (C.FEED, HOME, PUT % HERE))
+    end = time.time_ns() // SECOND + 2
+    while time.time_ns() < end * SECOND - 100 * MILLISECOND:
+        time.sleep(0.01)
+    other.send((C.FEED, HOME, b"\x02+%b\r\n" % HERE), step(C.WAIT, HOME, 1))
+    assert C.WAITED in [frame[0] for frame in other.frames()]
+    while time.time_ns() < end * SECOND + 10 * MILLISECOND:
+        time.sleep(0.01)
+    other.run()
+    other.send(step(C.CANCEL, HOME, 1))
+    time.sleep(0.3)
+    other.run()
+    counters = other.shared.worker[US]
+    assert (counters.ready, counters.reserved) == (0, 0)
+    other.close()
 
 
 def test_a_job_that_came_back_in_time_expires() -> None:
