@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py.cli.argument_types import Number, Timeout
-from beanstalkd_py.cli.server import policy_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +94,8 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
     """Return the settings of a file. Raises ConfigError for the first invalid one."""
     import tomllib
 
+    from beanstalkd_py.cli.server import policy_settings
+
     where = f"configuration {path}"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -122,6 +123,8 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
 
 
 def _policies(table: Any, where: str) -> Setting:
+    from beanstalkd_py.cli.server import policy_settings
+
     try:
         words = policy_settings.words_of(policy_settings.parse_table(table))
     except ValueError as error:
