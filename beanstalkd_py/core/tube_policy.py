@@ -43,7 +43,7 @@ class Backoff(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Backoff:
         """Raises ValueError."""
-        found = _BACKOFF.fullmatch(text)
+        found = re.fullmatch(_BACKOFF, text)
         if not found:
             raise ValueError(f"invalid backoff {text!r}; use exponential:1s..1h")
         first, last = (int(found[i]) * UNITS_S[found[i + 1]] for i in (1, 3))
@@ -61,7 +61,7 @@ class Rate(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Rate:
         """Raises ValueError."""
-        found = _RATE.fullmatch(text)
+        found = re.fullmatch(_RATE, text)
         if not found:
             raise ValueError(f"invalid rate {text!r}; use 100/s, 30/m or 5/h")
         count, unit_s = int(found[1]), UNITS_S[found[2]]
@@ -74,5 +74,5 @@ NS_PER_S = 10**9
 MAX_RATE = 10**6
 BURSTS_PER_S = 10
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_BACKOFF = re.compile(r"exponential:(\d{1,9})([smhd])\.\.(\d{1,9})([smhd])")
-_RATE = re.compile(r"(\d{1,12})/([smh])")
+_BACKOFF = r"exponential:(\d{1,9})([smhd])\.\.(\d{1,9})([smhd])"
+_RATE = r"(\d{1,12})/([smh])"
