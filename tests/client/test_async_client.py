@@ -353,6 +353,8 @@ def test_a_body_that_cannot_be_decoded_closes_the_connection(server: Server, nam
                 await client.reserve(timeout=0)
             with pytest.raises(ConnectionError):
                 await client.using()
+            # The loop closes the socket.
+            await asyncio.sleep(0)
             assert eventually(lambda: other.stats_job(job)["state"] == "ready")
 
     run(server, name, use)
