@@ -79,7 +79,7 @@ class RemotePath:
             if self.files.type_name == "local":
                 _sync(path)
             if path != self.path:
-                self.files.move(path, self.path)
+                self._rename(path)
         except Exception:
             if path != self.path:  # a full file system would not get its space back
                 with contextlib.suppress(OSError):
@@ -90,6 +90,16 @@ class RemotePath:
         size = self.files.get_file_info(self.path).size
         if size != len(data):
             raise OSError(f"{self.url} has {size} bytes after {len(data)} were written")
+
+    def _rename(self, path: str) -> None:
+        """Rename another file to this one."""
+        if isinstance(self.files, fs.PyFileSystem) and isinstance(
+            self.files.handler, fs.FSSpecHandler
+        ):
+            # Arrow gives the argument recursive, which sftp:// does not take.
+            self.files.handler.fs.mv(path, self.path)
+        else:
+            self.files.move(path, self.path)
 
     def _make(self, folder: str) -> None:
         """Create a folder and its missing parents, which are synced on this machine. OSError."""

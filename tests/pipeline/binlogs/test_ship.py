@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from binlog.reader import files
 from binlog.workload import Actor, run_steps
 from core.rig import SECOND, START, Rig
+from fsspec.implementations.local import LocalFileSystem
 from pipeline.plain import Row, rows
 from pipeline.sources.test_following import follow, taken
 
@@ -321,6 +323,29 @@ def test_a_failed_write_leaves_nothing(folder, tmp_path, monkeypatch):
         with pytest.raises(OSError, match="No space left"):
             ship(folder, target, "here")
     assert names_at(target) == []
+
+
+class _SftpLike(LocalFileSystem):  # type: ignore[misc]
+    """Renames as fsspec's SFTPFileSystem does, whose method takes two arguments."""
+
+    protocol = "sftplike"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("sftplike://").rstrip("/")
+
+    def mv(self, old: str, new: str) -> None:
+        Path(old).replace(new)
+
+
+def test_a_rename_of_sftp_takes_two_paths(folder, tmp_path):
+    fsspec.register_implementation("sftplike", _SftpLike)
+    target = f"sftplike://{tmp_path}/target"
+    for _ in range(2):
+        with serving(folder) as rig:
+            with_jobs(rig, 10)
+        assert ship(folder, target, "here").files > 1
+    assert without_place(rows(plan_of(target))) == without_place(rows(follow(folder)._plan))
 
 
 def test_new_folders_are_synced(folder, tmp_path, monkeypatch):
