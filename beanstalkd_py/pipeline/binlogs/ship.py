@@ -28,7 +28,7 @@ from pathlib import Path
 
 from beanstalkd_py.archiver.shipped_files import record_shipped
 from beanstalkd_py.binlog.folders import inspect_files
-from beanstalkd_py.binlog.layout import HISTORY_ID
+from beanstalkd_py.binlog.layout import HISTORY_ID, LOCK, TOP_LOCK
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.entries import BinlogFile
 from beanstalkd_py.pipeline.binlogs.files import SHARD, find_below, has_entries
@@ -118,8 +118,10 @@ def _shards(folder: Path, host: str) -> list[_Shard]:
             find_below(folder.absolute(), host), lambda each: each.shard
         )
     }
+    _check_lock(folder / TOP_LOCK)
     shards = []
     for each in inspect_files(folder).shards:
+        _check_lock(each.path / LOCK)
         name = each.prefix.rstrip("/")
         written = listed.get(name, [])
         last = written[-1].number if written else 0
@@ -127,6 +129,14 @@ def _shards(folder: Path, host: str) -> list[_Shard]:
             del written[-1]
         shards.append(_Shard(name, each.path, _identity(each.path), written, last))
     return shards
+
+
+def _check_lock(lock: Path) -> None:
+    """Raise PipelineUsageError if the lock cannot show that a server is running."""
+    if lock.exists() and not os.access(lock, os.R_OK, effective_ids=True):
+        raise PipelineUsageError(
+            f"cannot open {lock} to see whether a server is running; run as the owner of the folder"
+        )
 
 
 def _without_unused(files: list[BinlogFile]) -> list[BinlogFile]:

@@ -297,6 +297,20 @@ def test_files_of_a_server_that_starts_meanwhile_are_not_complete(folder, tmp_pa
     assert without_place(rows(plan_of(target))) == without_place(rows(follow(folder)._plan))
 
 
+def test_a_lock_that_cannot_be_read_is_refused(folder, tmp_path, monkeypatch):
+    """Otherwise a running server would be taken for stopped, and its current file for complete."""
+    with serving(folder) as rig:
+        with_jobs(rig, 10)
+    access = os.access
+
+    def without_lock(path: Path, *mode: int, **more: Any) -> bool:
+        return path != folder / "lock" and access(path, *mode, **more)
+
+    monkeypatch.setattr("os.access", without_lock)
+    with pytest.raises(PipelineUsageError, match=r"cannot open .*/lock to see whether a server"):
+        ship(folder, str(tmp_path / "target"), "here")
+
+
 @pytest.mark.parametrize("name", ["q[1]", "q*", "q{a,b}", "q?"])
 def test_the_name_of_a_folder_is_not_a_glob(tmp_path, name):
     target = str(tmp_path / "target")
