@@ -32,6 +32,7 @@ from beanstalkd_py.admin.id_scan import scan
 from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.admin.job_scan import next_jobs
 from beanstalkd_py.admin.jobs import put_copies, reveal, with_bodies
+from beanstalkd_py.admin.rate_limiter import RateLimiter
 from beanstalkd_py.admin.staging import StagedCopy, find_staged_copies, staging_delay_s
 from beanstalkd_py.admin.statistics import JobStats
 
@@ -74,6 +75,7 @@ def move(
     target: str,
     states: Sequence[str],
     limit: int | None = None,
+    rate: float | None = None,
     *,
     result: MoveResult,
     deferred: Deferred = contextlib.nullcontext,
@@ -81,8 +83,8 @@ def move(
     """Move the jobs that exist now; `result` is valid even if an error ends the move.
 
     Keeps priorities, TTRs, remaining delays, bodies, and the order within each state. `limit`
-    applies to all states together. Each batch is moved and counted inside `deferred()`. Raises
-    RefusedError.
+    applies to all states together, `rate` is in jobs per second. Each batch is moved and counted
+    inside `deferred()`. Raises RefusedError.
     """
     _lock_target(connection, target)
     _recover(connection, target, result, deferred)
@@ -94,6 +96,7 @@ def move(
     batch_jobs = max(
         1, min(MAX_BATCH_JOBS, MAX_BATCH_BYTES // max(1, statistics.max_job_size(connection)))
     )
+    limiter = RateLimiter(rate, batch_jobs)
     for state in states:
         # Bounded by the initial count, because clients may put jobs faster than they are moved.
         left = min(stats.count([state]), total - result.moved)
@@ -102,7 +105,10 @@ def move(
             if found is None:
                 break
             while found and left > 0:
-                batch, found = found[: min(batch_jobs, left)], found[batch_jobs:]
+                count = min(limiter.batch_jobs, left)
+                batch, found = found[:count], found[count:]
+                limiter.wait(connection, lambda: False)
+                limiter.record(len(batch), time.monotonic())
                 with deferred():
                     left -= _move_batch(connection, source, target, batch, result)
 

@@ -164,6 +164,18 @@ def parse_float(text: str) -> float:
         return math.nan
 
 
+class Rate(ArgumentType):
+    """Jobs per second, at least 1e-6."""
+
+    name = "jobs"
+
+    def parse(self, text: str) -> float:
+        rate = parse_float(text)
+        if not 1e-6 <= rate <= 1e9:
+            raise ValueError(f"invalid rate {text!r}; use a number of jobs per second such as 50")
+        return rate
+
+
 class TimeType(ArgumentType):
     """Nanoseconds since the epoch, from ISO 8601 (default UTC) or from 90s, 15m, 2h, 3d ago."""
 

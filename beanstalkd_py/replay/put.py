@@ -15,6 +15,7 @@ from beanstalkd_py.admin.connection import Connection
 from beanstalkd_py.admin.import_jobs import BATCH_BYTES, BATCH_JOBS
 from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.admin.jobs import put_copies
+from beanstalkd_py.admin.rate_limiter import RateLimiter
 from beanstalkd_py.admin.statistics import max_job_size
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.queries.conditions import MessageFilter
@@ -25,33 +26,8 @@ from beanstalkd_py.replay.state import ReplayState
 
 BATCH_MESSAGES = 1024
 """Messages after which the progress is recorded even if few of them were put."""
-SLEEP_S = 0.1
-"""Interval between checks for a stop."""
-KEEPALIVE_S = 5.0
-"""Interval between commands while waiting, because the server may close idle connections."""
-TICK_S = 0.01
-"""At high rates, jobs of this period are put together."""
-SLACK_S = 0.1
-"""A longer delay is not caught up."""
 
 _TOO_BIG = "JOB_TOO_BIG"
-
-
-class RateLimiter:
-    """Spreads jobs evenly at `rate` per second; None is unlimited. `now` is monotonic seconds."""
-
-    def __init__(self, rate: float | None, max_batch: int) -> None:
-        self._rate = rate
-        self._due: float | None = None
-        self.batch_jobs = max_batch if rate is None else max(1, min(max_batch, int(rate * TICK_S)))
-
-    def wait_s(self, now: float) -> float:
-        return 0.0 if self._rate is None or self._due is None else max(0.0, self._due - now)
-
-    def record(self, count: int, now: float) -> None:
-        if self._rate is not None:
-            due = now if self._due is None else max(self._due, now - SLACK_S)
-            self._due = due + count / self._rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +115,7 @@ class Replayer:
 
     def _flush(self) -> bool:
         """Put the batch and record it; return False if stopped before."""
-        if self._jobs and not self._wait():
+        if self._jobs and not self._limiter.wait(self.connection, self.stopped):
             return False
         outcomes: list[int | errors.RefusedError] = []
         if self._jobs:
@@ -152,18 +128,6 @@ class Replayer:
         self.advance(self.state)
         if refusal is not None:
             raise refusal
-        return True
-
-    def _wait(self) -> bool:
-        """Wait until the batch is due; return False if stopped."""
-        sent_mono = time.monotonic()
-        while (left_s := self._limiter.wait_s(now_mono := time.monotonic())) > 0:
-            if self.stopped():
-                return False
-            if now_mono - sent_mono > KEEPALIVE_S:
-                self.connection.execute(b"list-tube-used")
-                sent_mono = now_mono
-            time.sleep(min(left_s, SLEEP_S))
         return True
 
     def _count_batch(self, outcomes: list[int | errors.RefusedError]) -> errors.RefusedError | None:

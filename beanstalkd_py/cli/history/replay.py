@@ -10,10 +10,9 @@ import click
 from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_types import (
     UINT32_MAX,
-    ArgumentType,
     GivenTimeType,
     Number,
-    parse_float,
+    Rate,
 )
 from beanstalkd_py.cli.connection_options import TubeType, server_options
 from beanstalkd_py.cli.history.replay_request import ReplayRequest, resolve
@@ -21,18 +20,6 @@ from beanstalkd_py.cli.history.replay_run import run_replay, show_preview
 from beanstalkd_py.cli.history.search import Filters, filter_option
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions
 from beanstalkd_py.cli.options import Decorator, option
-
-
-class Rate(ArgumentType):
-    """Jobs per second, at least 1e-6."""
-
-    name = "jobs"
-
-    def parse(self, text: str) -> float:
-        rate = parse_float(text)
-        if not 1e-6 <= rate <= 1e9:
-            raise ValueError(f"invalid rate {text!r}; use a number of jobs per second such as 50")
-        return rate
 
 
 def _number(name: str, what: str, text: str) -> Decorator:

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.argument_types import Rate
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.interrupts import DeferredInterrupts
 from beanstalkd_py.cli.options import count_option, option
@@ -35,6 +36,7 @@ _STATE = option(
 @click.command(context_settings=CONTEXT)
 @_STATE
 @count_option("--limit", "Move at most N jobs.", "jobs", minimum=1)
+@option("--rate", "Jobs per second, spread evenly.  [default: unlimited]", Rate())
 @server_options(
     json="Print a JSON object: from, to, moved, taken_by_others, finished_of_killed_move,"
     " withdrawn_of_killed_move, target_read_completely."
@@ -46,6 +48,7 @@ def move(
     as_json: bool,
     states: tuple[str, ...],
     limit: int | None,
+    rate: float | None,
     source: str,
     target: str,
 ) -> None:
@@ -67,6 +70,7 @@ def move(
     Examples:
       beanstalkd-py move mails mails.old
       beanstalkd-py move mails retry --state buried --limit 100
+      beanstalkd-py move mails.dead mails --rate 50
 
     Exit status 1 if the server refused a job, which then stays in FROM.
     """
@@ -80,10 +84,16 @@ def move(
     interrupts = DeferredInterrupts()
     try:
         with interrupts.installed(), server.connect() as connection:
-            deferred = interrupts.deferred
             move_jobs(
-                connection, source, target, ordered, limit, result=result, deferred=deferred
-            )  # fmt: skip
+                connection,
+                source,
+                target,
+                ordered,
+                limit,
+                rate,
+                result=result,
+                deferred=interrupts.deferred,
+            )
     except errors.NoConnectionError as error:
         rest = f"; moved {counted(result.moved)}, run the same command again to continue"
         error.args = (f"{error}{rest if result.started else ''}",)

@@ -22,9 +22,9 @@ from servers import ours
 from wire import Client
 
 from beanstalkd_py.admin.import_jobs import BATCH_JOBS
+from beanstalkd_py.admin.rate_limiter import RateLimiter
 from beanstalkd_py.history.message import Message
 from beanstalkd_py.history.store import Store
-from beanstalkd_py.replay.put import RateLimiter
 from beanstalkd_py.replay.state import Replay, ReplayState, StateFile, load
 
 MISTAKE, PART, OK, INTERRUPTED = 2, 1, 0, 130

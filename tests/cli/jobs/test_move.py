@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -106,6 +107,27 @@ def test_limit_and_states(operator: Operator, either: Server, wire: Client, name
     assert moved == ["buried 0", "buried 1"]
     stats = wire.stats(b"stats-tube " + name.encode())
     assert (stats["current-jobs-ready"], stats["current-jobs-buried"]) == ("295", "1")
+
+
+def test_a_rate_is_kept(operator: Operator, either: Server, wire: Client, name: str) -> None:
+    for _ in range(120):
+        wire.put(b"x")
+    begun_mono = time.monotonic()
+    operator.do("move", name, f"{name}.a", "--rate", 200)
+    assert 0.55 <= time.monotonic() - begun_mono < 20
+    assert wire.stats(b"stats-tube %s.a" % name.encode())["current-jobs-ready"] == "120"
+
+
+def test_ctrl_c_ends_a_pause(operator: Operator, either: Server, wire: Client, name: str) -> None:
+    for _ in range(3):
+        wire.put(b"x")
+    words = ("move", name, f"{name}.a", "--rate", 0.001)
+    with operator.start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        stats = b"stats-tube %s" % name.encode()
+        assert eventually(lambda: wire.stats(stats)["current-jobs-ready"] == "2")
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=10)[1]
+    assert (process.returncode, b"interrupted; moved 1 job;" in errors) == (130, True), errors
 
 
 def test_reserved_jobs_stay(operator: Operator, wire: Client, name: str) -> None:
