@@ -65,6 +65,7 @@ struct bs_tube {
     uint32_t expires;        /* bs_policy.expires when its policy was set */
     bool expires_changed;    /* since the policies before */
     uint8_t throttles;       /* BS_THROTTLED_ bits: its policy keeps ready jobs back */
+    bool lingers;            /* nobody used it: it stays until `paced_until` at least (throttle.h, H3) */
     bool remote;             /* a tube of another shard */
     bool head_changed;       /* in the queue's list of heads to publish */
     uint32_t head_slot;      /* where its head is published, counted from 1; 0: nowhere, or unknown here */

@@ -24,6 +24,8 @@ void bs_schedule_tube(bs_queue *queue, bs_tube *tube)
         at = tube->expire_at;
     if (tube->throttles & BS_THROTTLED_RATE && bs_throttle_token_at(tube) < at)
         at = bs_throttle_token_at(tube);
+    if (tube->lingers && tube->paced_until < at)
+        at = tube->paced_until;
     if (tube->place == BS_NO_PLACE) {
         if (at != INT64_MAX)
             bs_heap_push(&queue->tube_times, &bs_tube_kind, at, tube);

@@ -385,6 +385,11 @@ static void tube_due(bs_queue *queue, bs_tube *tube, bs_now now)
         bs_serve_waiters(queue, tube, now);
     } else if (tube->expiring.count && tube->expire_at <= now.mono) {
         bs_policy_expire(queue, tube, now);
+    } else if (tube->lingers && tube->paced_until <= now.mono) {
+        tube->lingers = false;
+        tube->paced_until = 0;
+        bs_schedule_tube(queue, tube);
+        bs_refs_free_unused(queue, tube);
     } else {
         tube->pause_ns = 0;
         bs_head_changed(queue, tube);

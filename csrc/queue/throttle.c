@@ -24,14 +24,20 @@ int64_t bs_throttle_token_at(const bs_tube *tube)
     return tube->paced_until - (int64_t)(policy->rate_burst - 1) * policy->rate_interval_ns;
 }
 
+/* Returns `paced_until`, at most as of an empty bucket. */
+static int64_t bounded(const bs_tube *tube, int64_t paced_until, bs_now now)
+{
+    const int64_t empty = now.mono + tube->policy->rate_interval_ns * tube->policy->rate_burst;
+    return paced_until < empty ? paced_until : empty;
+}
+
 void bs_throttle_reserved(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     set(queue, tube, BS_THROTTLED_RESERVED, has_reached_reserved(tube));
     if (!tube->policy->rate_interval_ns)
         return;
     const int64_t since = tube->paced_until > now.mono ? tube->paced_until : now.mono;
-    const int64_t interval = tube->policy->rate_interval_ns;
-    tube->paced_until = since < INT64_MAX - interval ? since + interval : INT64_MAX;
+    tube->paced_until = bounded(tube, since + tube->policy->rate_interval_ns, now);
     set(queue, tube, BS_THROTTLED_RATE, bs_throttle_token_at(tube) > now.mono);
 }
 
@@ -52,8 +58,7 @@ void bs_throttle_reset(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     const bool paced = tube->policy && tube->policy->rate_interval_ns;
     /* An interval of the policy before may have been longer. */
-    if (paced && tube->paced_until > now.mono + tube->policy->rate_interval_ns * tube->policy->rate_burst)
-        tube->paced_until = now.mono + tube->policy->rate_interval_ns * tube->policy->rate_burst;
+    tube->paced_until = paced ? bounded(tube, tube->paced_until, now) : 0;
     set(queue, tube, BS_THROTTLED_RESERVED, has_reached_reserved(tube));
     set(queue, tube, BS_THROTTLED_RATE, paced && bs_throttle_token_at(tube) > now.mono);
 }

@@ -4,8 +4,10 @@
  *   H1  BS_THROTTLED_RESERVED is set if and only if as many jobs are reserved as the policy allows.
  *   H2  BS_THROTTLED_RATE is set from the reserve that took the last token until the next token is there; tube_times
  *       has that time (Q3). So a client is woken only if there is a token for it.
+ *   H3  A tube that nobody uses stays until all its reserves are paid for, or the next tube of its name would begin
+ *       with a full bucket.
  * A bucket of tokens is one time: `paced_until` rises by the interval with each reserve, and tokens are missing while it
- * is a burst or more ahead of the clock.
+ * is a burst or more ahead of the clock. However many jobs are reserved by their ids, it is not further ahead.
  */
 #ifndef BS_THROTTLE_H
 #define BS_THROTTLE_H

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "queue/job_state.h"
 #include "queue/published_heads.h"
 
 /* --- tubes ------------------------------------------------------------------------------------------------ */
@@ -34,6 +35,11 @@ void bs_refs_free_unused(bs_queue *queue, bs_tube *tube)
     if (tube->jobs || tube->users || tube->watchers || tube->pins || tube->counts_changed ||
         tube == queue->default_tube || tube == queue->no_tube)
         return;
+    if (tube->paced_until) {
+        tube->lingers = true;
+        bs_schedule_tube(queue, tube);
+        return;
+    }
     if (tube->place != BS_NO_PLACE)
         bs_heap_remove(&queue->tube_times, &bs_tube_kind, tube->place);
     bs_tubes_remove(tube->remote ? &queue->remote_tubes : &queue->tubes, tube);

@@ -196,6 +196,38 @@ def test_a_burst_is_a_tenth_of_the_rate() -> None:
         assert client.ask(POLL) == TIMED_OUT
 
 
+@pytest.mark.parametrize(("rate", "burst"), [("1/h", 1), ("30/s", 3)])
+def test_a_tube_that_nobody_uses_keeps_its_rate(rate: str, burst: int) -> None:
+    with Rig() as rig:
+        rig.core.set_policies([TubePolicy("paced", rate=rate)], rig.now)
+        found = 0
+        for _ in range(5):
+            client = rig.client()
+            client.use(b"paced")
+            job = client.put()
+            found += client.ask(POLL) != TIMED_OUT
+            delete(client, job)
+            client.close()
+        assert found == burst
+        other = rig.client()
+        assert b"paced" in other.ask(b"list-tubes\r\n")
+        rig.advance(3600 * SECOND)
+        assert b"paced" not in other.ask(b"list-tubes\r\n")
+
+
+def test_a_tube_that_nobody_uses_ends_with_its_rate() -> None:
+    with Rig() as rig:
+        rig.core.set_policies([TubePolicy("paced", rate="1/h")], rig.now)
+        client, other = rig.client(), rig.client()
+        client.use(b"paced")
+        client.put()
+        delete(client, client.reserve())
+        client.close()
+        rig.core.set_policies([], rig.now)
+        rig.advance(1)
+        assert b"paced" not in other.ask(b"list-tubes\r\n")
+
+
 def test_a_cancelled_claim_returns_its_token() -> None:
     """A client that waits for two shards claims a job of each, and takes one."""
     with Cluster(2) as cluster:
