@@ -52,6 +52,7 @@ def test_public_modules_list_their_names() -> None:
         module = importlib.import_module(name)
         names = getattr(module, "__all__", None) or ["BeanstalkdError"]
         assert all(hasattr(module, exported) for exported in names)
+        assert set(names) <= set(dir(module)), "Sphinx documents the names of dir()"
 
 
 def test_every_setting_is_in_the_configuration(reference: ModuleType) -> None:
