@@ -14,8 +14,9 @@ A name is imported on its first use, because asyncio and multiprocessing take mo
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from beanstalkd_py.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from beanstalkd_py.client.asynchronous import AsyncClient
@@ -89,12 +90,4 @@ _MODULES = {
     "log_event": "beanstalkd_py.client.worker.hooks",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -11,8 +11,9 @@ Spark is imported on first use of one of these functions, the server never.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from beanstalkd_py.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from beanstalkd_py.pipeline.data_sources import register
@@ -29,12 +30,4 @@ _MODULES = {
     "take_jobs": "beanstalkd_py.pipeline.sink.take",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

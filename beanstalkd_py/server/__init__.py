@@ -10,8 +10,9 @@ Importing it loads neither of its exports, because every process of the server i
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from beanstalkd_py.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from beanstalkd_py.server.options import ServeOptions
@@ -24,12 +25,4 @@ _MODULES = {
     "serve": "beanstalkd_py.server.parent.start",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)
