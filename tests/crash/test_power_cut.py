@@ -283,6 +283,14 @@ def restarts_with_few_bodies_in_memory(recording: Recording, dice: random.Random
     assert recording.moved > 0
 
 
+def restarts_with_policies(recording: Recording, dice: random.Random) -> None:
+    """Jobs that come back have entries of their own, which no reply waits for."""
+    config = recording.home / "policies.toml"
+    config.write_text('[tube."*"]\nmax-reserves = 1000000\n')
+    for workers in ("1", "1", "2"):
+        serve_and_kill(recording, 20, dice, "--config", str(config), "--workers", workers)
+
+
 def stops(recording: Recording, dice: random.Random) -> None:
     """Stop the server gracefully; each stop adds a small file with a length entry."""
     for _ in range(4):
@@ -407,6 +415,7 @@ def failed_syncs_with_history(recording: Recording, dice: random.Random) -> None
 SCENARIOS = [
     restarts,
     restarts_with_few_bodies_in_memory,
+    restarts_with_policies,
     stops,
     restarts_with_history,
     several_workers,
@@ -440,3 +449,36 @@ def test_power_cuts(recording: Recording, scenario: Scenario) -> None:
 )
 def test_a_few_power_cuts(recording: Recording, scenario: Scenario) -> None:
     assert run(recording, scenario, "few", each=5) >= 20
+
+
+@pytest.mark.slow
+def test_jobs_that_a_policy_moves_are_in_one_of_the_tubes(recording: Recording) -> None:
+    config = recording.home / "policies.toml"
+    config.write_text('[tube.default]\nmax-reserves = 1\nthen = "move:dead"\n')
+    acknowledged: dict[int, set[bytes]] = {}
+    bodies: set[bytes] = set()
+    for restart in range(3):
+        words = ("-b", recording.folder, *SMALL_FILES, "--config", config)
+        with ours(*words) as server, server.connect() as client:
+            for number in range(12):
+                body = b"%d of %d" % (number, restart)
+                job = client.put(body)
+                bodies.add(body)
+                for line in (b"reserve-job %d\r\n" % job, b"release %d 0 0\r\n" % job):
+                    client.ask(line)
+                recording.cut()
+                acknowledged[recording.cuts[-1].at] = set(bodies)
+            assert client.stats(b"stats-tube dead")["current-jobs-ready"] == str(len(bodies))
+            recording.hold_syncs()
+            with recording.ready_to_kill():
+                server.kill()
+            recording.release_syncs()
+    count = 0
+    for image, cut in recording.images(8, "moves"):
+        with Rig(image / BINLOG, file_size=FILE) as rig:
+            client_of_image = rig.client()
+            last = int(rig.shared.last_id)
+            found = {client_of_image.body(number) for number in range(1, last + 1)}
+        assert acknowledged[cut.at] <= found
+        count += 1
+    assert count >= 200
