@@ -1,5 +1,4 @@
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/file_io.h"
 #include "binlog/binlog_private.h"
 #include "binlog/space.h"

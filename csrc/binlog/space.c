@@ -1,6 +1,5 @@
 #include "binlog/space.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 #include "binlog_files/entry_text.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 

@@ -3,7 +3,6 @@
 #ifndef BS_READER_H
 #define BS_READER_H
 
-#include <stdbool.h>
 
 #include "api/reader.h"
 #include "binlog_files/boot_id.h"

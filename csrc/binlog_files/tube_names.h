@@ -2,7 +2,6 @@
 #ifndef BS_TUBE_NAMES_H
 #define BS_TUBE_NAMES_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 /* Both texts are owned. */

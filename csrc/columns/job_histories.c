@@ -1,6 +1,5 @@
 #include "columns/job_histories.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 

@@ -3,7 +3,6 @@
  * At any time some events have certainly happened, and some later ones may have. The job then has one of the states after
  * the last certain event, or after one of the possible ones.
  */
-#include <stdbool.h>
 
 #include "columns/job_histories.h"
 

@@ -7,7 +7,6 @@
 #define BS_TIMELINE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "binlog_files/entry.h"

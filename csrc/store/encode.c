@@ -1,5 +1,4 @@
 /* Checks items and encodes them as records. */
-#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
