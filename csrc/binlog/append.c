@@ -63,7 +63,7 @@ void bs_binlog_collect(bs_binlog *binlog)
         return;
     binlog->file_count -= removed;
     memmove(binlog->files, binlog->files + removed, binlog->file_count * sizeof *binlog->files);
-    binlog->refused_until = INT64_MIN; /* the removal may have freed disk space */
+    binlog->retry_file_at = INT64_MIN; /* the removal may have freed disk space */
     binlog->counters->binlog_oldest = binlog->files[0].number;
 }
 
@@ -91,7 +91,7 @@ static void extend_buffer(bs_binlog *binlog, size_t size)
     bs_bytes_extend(&binlog->buffer, size);
     binlog->end += (int64_t)size;
     binlog->total += (int64_t)size;
-    bs_binlog_file_now(binlog)->bytes = binlog->end;
+    bs_binlog_current_file(binlog)->bytes = binlog->end;
     binlog->dirty = true;
     binlog->counters->records_written++;
 }
@@ -99,7 +99,7 @@ static void extend_buffer(bs_binlog *binlog, size_t size)
 static void append(bs_binlog *binlog, const bs_job *job, bool full, uint32_t reserve_age, bs_now now)
 {
     char *space = append_space(binlog, full ? bs_entry_full_size(job) : BS_ENTRY_SHORT);
-    bs_binlog_file *file = bs_binlog_file_now(binlog);
+    bs_binlog_file *file = bs_binlog_current_file(binlog);
     const bool has_deadline = job->state == BS_DELAYED || job->state == BS_RESERVED;
     const int64_t at = has_deadline ? bs_entry_deadline(job->at - now.mono, now.wall) : job->at;
     extend_buffer(binlog, bs_entry_encode(space, job, (uint8_t)job->state, at, full, reserve_age, file->number));
@@ -115,11 +115,6 @@ static void append_short(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, b
     job->has_short = 1;
 }
 
-static void set_gen(const bs_binlog *binlog, bs_job *job)
-{
-    job->gen = binlog->gen & BS_JOB_GEN_MASK;
-}
-
 void bs_binlog_leave_damaged(bs_binlog *binlog, bs_job *job)
 {
     bs_binlog_find_file(binlog, job->file)->damaged = true;
@@ -127,10 +122,10 @@ void bs_binlog_leave_damaged(bs_binlog *binlog, bs_job *job)
     job->file = 0;
 }
 
-/* Appends the job's full entry, which the current file has now. */
+/* Appends the job's full entry and assigns the job to the current file. */
 static void append_full(bs_binlog *binlog, bs_job *job, bs_now now)
 {
-    bs_binlog_file *file = bs_binlog_file_now(binlog);
+    bs_binlog_file *file = bs_binlog_current_file(binlog);
     const int64_t at = binlog->end;
     append(binlog, job, true, 0, now);
     job->file = file->number & BS_FILE_NUMBER_MAX;
@@ -165,7 +160,7 @@ static void append_last_id(bs_binlog *binlog, bs_now now)
     if (id == 0 || bs_job_table_find(binlog->jobs, id))
         return;
     char *space = append_space(binlog, BS_ENTRY_SHORT);
-    extend_buffer(binlog, bs_entry_encode_last_id(space, id, now.wall, bs_binlog_file_now(binlog)->number));
+    extend_buffer(binlog, bs_entry_encode_last_id(space, id, now.wall, bs_binlog_current_file(binlog)->number));
 }
 
 void bs_binlog_open_next(bs_binlog *binlog, bs_now now)
@@ -188,7 +183,7 @@ static void roll(bs_binlog *binlog, bs_now now)
         bs_must_grow(binlog->complete, binlog->complete_count, &binlog->complete_capacity, sizeof *binlog->complete);
     binlog->complete[binlog->complete_count++] = (bs_sync_file){binlog->fd, binlog->end};
     binlog->dirty = true;
-    bs_binlog_file *file = bs_binlog_file_now(binlog);
+    bs_binlog_file *file = bs_binlog_current_file(binlog);
     file->complete_gen = binlog->gen;
     file->has_length = !file->used;
     binlog->lengths_missing += file->used;
@@ -235,7 +230,7 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
         return -ENOMEM;
     append_full(binlog, job, now);
     binlog->appended++;
-    set_gen(binlog, job);
+    job->gen = binlog->gen & BS_JOB_GEN_MASK;
     binlog->owed++;
     binlog->alive += size;
     return 0;
@@ -251,12 +246,12 @@ void bs_binlog_update(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_n
     if (!binlog)
         return;
     append_short(binlog, job, reserve_age, now);
-    set_gen(binlog, job);
+    job->gen = binlog->gen & BS_JOB_GEN_MASK;
 }
 
-void bs_binlog_only_deferred(bs_binlog *binlog, bool owed_before, bs_now now)
+void bs_binlog_only_deferred(bs_binlog *binlog, bool was_dirty, bs_now now)
 {
-    binlog->dirty = owed_before;
+    binlog->dirty = was_dirty;
     if (!binlog->deferred)
         binlog->deferred_at = now.mono;
     binlog->deferred = true;
@@ -265,7 +260,7 @@ void bs_binlog_only_deferred(bs_binlog *binlog, bool owed_before, bs_now now)
 /* Like make_space, but never waits. On a full disk the remaining space is kept for buries and releases. */
 static bool make_space_for_deferred(bs_binlog *binlog, bs_now now)
 {
-    if (binlog->failed || binlog->refusing)
+    if (binlog->failed || binlog->file_failed)
         return false;
     if (bs_space_in_current(binlog, BS_ENTRY_SHORT, binlog->owed))
         return true;
@@ -289,7 +284,7 @@ void bs_binlog_append_counters(bs_binlog *binlog, bs_job *job, uint32_t reserve_
 {
     if (!binlog)
         return;
-    bool owed = binlog->dirty;
+    const bool was_dirty = binlog->dirty;
     if (make_space_for_deferred(binlog, now) && bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT)) {
         append_short(binlog, job, reserve_age, now);
         job->reserve_written = 1;
@@ -297,7 +292,7 @@ void bs_binlog_append_counters(bs_binlog *binlog, bs_job *job, uint32_t reserve_
         binlog->counters->deferred_dropped++;
     }
     if (binlog->dirty)
-        bs_binlog_only_deferred(binlog, owed, now);
+        bs_binlog_only_deferred(binlog, was_dirty, now);
 }
 
 int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
@@ -308,7 +303,7 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
     if (!make_space(binlog, BS_ENTRY_SHORT, 0, now))
         return -ENOSPC;
     char *space = append_space(binlog, BS_ENTRY_SHORT);
-    bs_binlog_file *file = bs_binlog_file_now(binlog);
+    bs_binlog_file *file = bs_binlog_current_file(binlog);
     const uint32_t truncated = ended == BS_ENDED_TRUNCATED ? BS_EXTRA_TRUNCATED : 0;
     const uint32_t extra = bs_binlog_reserve_age(binlog, job, now) | truncated;
     extend_buffer(binlog, bs_entry_encode(space, job, BS_INVALID, now.wall, false, extra, file->number));
@@ -325,11 +320,10 @@ bool bs_binlog_can_delete_all(const bs_binlog *binlog)
     return !binlog || bs_space_in_current(binlog, 0, binlog->owed) || bs_space_in_next(binlog, 0, binlog->owed);
 }
 
-/* With the body in memory. */
+/* Moves a job whose body is in memory. */
 static bool move_loaded(bs_binlog *binlog, bs_job *job, bs_now now)
 {
-    int64_t size = (int64_t)bs_entry_full_size(job);
-    if (!make_space(binlog, size, binlog->owed, now))
+    if (!make_space(binlog, (int64_t)bs_entry_full_size(job), binlog->owed, now))
         return false;
     leave_file(binlog, job);
     append_full(binlog, job, now);

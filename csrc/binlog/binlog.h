@@ -69,9 +69,9 @@ typedef struct {
     uint64_t empty_gen; /* the generation after which no live job is here */
     int64_t unused;     /* bytes on disk of a preallocated file that was never written to, or 0 */
     bool damaged;       /* renamed to .bad rather than removed */
-    bool used;          /* it has, or had when it was read, entries of jobs */
+    bool used;          /* entries of jobs were read from it or appended to it */
     bool has_length;    /* a later file records its length, or it has no entry of a job */
-    bool left_out;      /* its end could not be read, which was logged */
+    bool end_unreadable; /* its end could not be read, which was logged */
     uint64_t complete_gen; /* the generation with its last entry; 0: from before the start */
     uint32_t length_in; /* the file that records its length */
     int64_t length;     /* bytes, as recorded */
@@ -96,7 +96,7 @@ typedef struct {
     uint32_t lengths_missing; /* complete files without has_length */
     bs_boot boot;
     uint32_t last_number; /* highest number of any file */
-    bs_file_name refused; /* the file that could not be opened, which prevents the start */
+    bs_file_name unopened; /* the file that could not be opened, which prevents the start */
     uint32_t done_files; /* found at the start, waiting for an archiver */
     int64_t done_bytes;
 
@@ -115,8 +115,8 @@ typedef struct {
     uint64_t ready_slots;  /* short entries that fit into them */
     uint32_t files_requested;
     uint32_t files_ahead; /* files beyond what B1 needs */
-    int64_t refused_until; /* mono; do not request a file before */
-    bool refusing;         /* another file cannot be made, which was logged */
+    int64_t retry_file_at; /* mono; no file is requested before */
+    bool file_failed;      /* the last requested file could not be made, which was logged */
     bool full;             /* puts are refused because there is no space, which was logged */
     int64_t full_size;     /* bytes of the smallest entry refused since `full` */
 
@@ -133,7 +133,7 @@ typedef struct {
     uint64_t entries_before; /* records_written when this generation began */
     uint64_t syncing_entries; /* entries of `syncing` */
     uint64_t syncing;  /* the generation being synced, or 0 */
-    bool syncing_owed; /* it has entries that are not deferred */
+    bool syncing_dirty; /* `dirty` of `syncing` */
     uint32_t sync_file; /* where it ends */
     int64_t sync_end;
     uint64_t synced;   /* the last one on disk */
@@ -168,7 +168,8 @@ void bs_binlog_free(bs_binlog *binlog);
 /* Appends the full entry of a new job. Returns 0, -ENOSPC or -ENOMEM. */
 int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now);
 
-/* Makes sure that one more short entry fits, beyond those owed. May rotate files and wait for the disk. */
+/* Makes sure that one more short entry fits, beyond those owed. May open the next file and wait for the disk. Returns
+ * false if there is no space. */
 bool bs_binlog_reserve_space(bs_binlog *binlog, bs_now now);
 
 /* Appends a short entry with the job's present state; call bs_binlog_reserve_space before. `reserve_age` is
@@ -178,10 +179,10 @@ void bs_binlog_update(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_n
 /* Appends a deferred entry with the job's present state, if a history is kept and there is space. */
 void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now);
 
-/* The same without a history, too, because a policy needs the counters of the job after a restart. */
+/* Like bs_binlog_append_deferred, but also without a history: a policy needs the job's counters after a restart. */
 void bs_binlog_append_counters(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now);
 
-/* Remembers a reserve, so that an entry will record it. */
+/* Makes the reserve of this job a pending one, which a later entry records. */
 void bs_binlog_reserved(bs_binlog *binlog, bs_job *job);
 
 /* Returns how long the job has been reserved if no entry records that yet, as in bs_entry; else 0. */
@@ -197,17 +198,16 @@ int64_t bs_binlog_next_round(const bs_binlog *binlog);
  * 0, or -ENOSPC if B1 is broken. */
 int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now);
 
-/* Is there space for the ends of all jobs (B1)? */
+/* Returns whether there is space for the ends of all jobs (B1). */
 bool bs_binlog_can_delete_all(const bs_binlog *binlog);
 
 /* How long a reply is held back until the entries it depends on are synced. */
 typedef enum { BS_HOLD_NONE, BS_HOLD_SYNCING, BS_HOLD_WRITTEN } bs_hold;
 
-/* Returns how long a reply has to wait that depends on this job, or on everything written so far. */
+/* Returns the hold of a reply that depends on this job's entries, on all entries so far, or on those of a generation (0:
+ * none). */
 bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job);
 bs_hold bs_binlog_hold(const bs_binlog *binlog);
-
-/* The same of a reply that depends on entries of this generation; 0: of none. */
 bs_hold bs_binlog_hold_generation(const bs_binlog *binlog, uint64_t generation);
 
 /* Returns the generation of the entries that are appended now; 0 without a binlog. */
@@ -233,8 +233,7 @@ int bs_binlog_sync_here(bs_binlog *binlog, bs_now now);
 /* Handles the results of the two threads. Returns 1 if a sync has ended, 0, or BS_ERR_BINLOG. */
 int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now);
 
-/* Writes and syncs everything, truncates the current file and removes preallocated files. Returns 0 or BS_ERR_BINLOG.
- */
+/* Writes and syncs everything, truncates the current file, removes preallocated files. Returns 0 or BS_ERR_BINLOG. */
 int bs_binlog_stop(bs_binlog *binlog, bs_now now);
 
 /* Compacts on request: bs_core_compact. */

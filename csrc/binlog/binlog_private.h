@@ -4,7 +4,7 @@
 
 #include "binlog/binlog.h"
 
-static inline bs_binlog_file *bs_binlog_file_now(const bs_binlog *binlog)
+static inline bs_binlog_file *bs_binlog_current_file(const bs_binlog *binlog)
 {
     return &binlog->files[binlog->file_count - 1];
 }
@@ -22,8 +22,8 @@ void bs_binlog_write_buffer(bs_binlog *binlog);
 /* Opens the next preallocated file; there must be one. */
 void bs_binlog_open_next(bs_binlog *binlog, bs_now now);
 
-/* Marks what was appended since `owed_before` was read as deferred: no reply waits for it. */
-void bs_binlog_only_deferred(bs_binlog *binlog, bool owed_before, bs_now now);
+/* Makes the entries appended since `was_dirty` was the value of `dirty` deferred: no reply waits for them. */
+void bs_binlog_only_deferred(bs_binlog *binlog, bool was_dirty, bs_now now);
 
 /* Completes the current file and opens the next. Returns false if there is no space for one. */
 bool bs_binlog_next_file(bs_binlog *binlog, bs_now now);
@@ -32,7 +32,7 @@ bool bs_binlog_next_file(bs_binlog *binlog, bs_now now);
  * job's body cannot be read now. */
 bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now);
 
-/* The full entry of a job is damaged (M5). */
+/* Handles a damaged full entry: the job is in no file then (M5). */
 void bs_binlog_leave_damaged(bs_binlog *binlog, bs_job *job);
 
 /* --- pending_reserves.c --- */
@@ -52,8 +52,8 @@ void bs_binlog_set_durable_position(const bs_binlog *binlog, uint32_t file, int6
 
 /* --- compact.c --- */
 
-/* Moves jobs if there are twice as many dead bytes as live ones; the more bytes are dead and the more entries were
- * appended, the more jobs. */
+/* Moves jobs if there are twice as many dead bytes as live ones. The number of jobs grows with the share of dead bytes
+ * and with the entries appended since the last write. */
 void bs_compact(bs_binlog *binlog, bs_now now);
 
 /* Ignores NULL. */
@@ -61,7 +61,7 @@ void bs_compaction_free(bs_compaction *compaction);
 
 /* --- lengths.c --- */
 
-/* Finds the files without a recorded length that this server can rely on; call it after bs_lengths_check. */
+/* Counts the files that lack a recorded length on which this server can rely; call it after bs_lengths_check. */
 void bs_lengths_begin(bs_binlog *binlog);
 
 /* Appends missing lengths to the current file, as far as there is space that is not owed. */

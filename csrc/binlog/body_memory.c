@@ -10,7 +10,7 @@
 
 enum {
     NEAR = 8192, /* jobs */
-    TURNS = 16   /* bodies near a head that are left when one has to be dropped */
+    PASSED_OVER_MAX = 16 /* bodies near a head, before one of them is dropped, too */
 };
 
 uint64_t bs_body_bytes(uint32_t body_size)
@@ -26,7 +26,7 @@ static void add_used(bs_bodies *bodies, uint64_t bytes)
     bodies->counters->body_bytes = bodies->used;
 }
 
-/* Returns a body that is not in the list; NULL without memory. */
+/* Allocates the body of a job, outside of the list. NULL without memory. */
 static bs_body *allocate(bs_bodies *bodies, bs_job *job)
 {
     bs_body *body = malloc(sizeof *body + job->body_size);
@@ -105,14 +105,14 @@ bool bs_body_is_near_head(const bs_job *job)
     return job->state == BS_READY && job->in_run && job->place - job->tube->ready.head < NEAR;
 }
 
-/* Drops the body that was loaded first, but leaves some near a head. Returns false if none can be dropped. */
+/* Drops the body that was loaded first, but passes over some near a head. Returns false if none can be dropped. */
 static bool drop_one(bs_bodies *bodies)
 {
-    for (int turn = 0; bodies->first; turn++) {
+    for (int passed_over = 0; bodies->first; passed_over++) {
         bs_body *body = bodies->first;
         if (body->job == bodies->needed && body == bodies->last)
             return false;
-        if (body->job != bodies->needed && (turn >= TURNS || !bs_body_is_near_head(body->job))) {
+        if (body->job != bodies->needed && (passed_over >= PASSED_OVER_MAX || !bs_body_is_near_head(body->job))) {
             bs_body_drop(bodies, body->job);
             return true;
         }
@@ -144,19 +144,20 @@ int bs_body_recovered(bs_bodies *bodies, bs_job *job, const bs_scan *scan, const
 {
     bs_body_place *place = bs_job_body_place(job);
     place->offset = scan->at < BS_NO_OFFSET ? (uint32_t)scan->at : BS_NO_OFFSET;
-    const bool known = entry->sound || entry->body; /* else the sum needs the whole body */
-    if (known)
+    /* The checksum of an unsound entry is that of the body, which a large entry does not have in memory. */
+    const bool has_sum = entry->sound || entry->body;
+    if (has_sum)
         place->sum = bs_entry_sum_full(entry);
     const bool space = bodies->used + bs_body_bytes(job->body_size) <= bodies->limit;
     bs_body *body = place->loaded;
-    if (!body && known && !space && place->offset != BS_NO_OFFSET)
+    if (!body && has_sum && !space && place->offset != BS_NO_OFFSET)
         return 0;
     if (!body && !(body = allocate(bodies, job)))
         return -ENOMEM;
     int error = bs_scan_copy_body(scan, scan->at, entry, job->body_size, body->bytes);
     if (error)
         return error;
-    if (!known)
+    if (!has_sum)
         place->sum = bs_crc32c(0, body->bytes, job->body_size);
     if (!body->job)
         enter(bodies, job);
@@ -164,7 +165,7 @@ int bs_body_recovered(bs_bodies *bodies, bs_job *job, const bs_scan *scan, const
     return 0;
 }
 
-int bs_body_enter(bs_bodies *bodies, bs_job *job, const char *bytes)
+int bs_body_restore(bs_bodies *bodies, bs_job *job, const char *bytes)
 {
     bs_body *body = allocate(bodies, job);
     if (!body)

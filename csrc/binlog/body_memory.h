@@ -42,7 +42,7 @@ typedef struct {
     bs_counters *counters;
     bs_body *first;         /* loaded first */
     bs_body *last;
-    const bs_job *needed;   /* its body is not dropped */
+    const bs_job *needed;   /* the job whose body was needed last, which is not dropped */
     uint32_t ahead;         /* bytes to read behind the next needed entry; at first BS_BODY_AHEAD */
     bool failing;           /* a read has failed, which was logged */
     char *piece;            /* bytes read */
@@ -52,7 +52,7 @@ typedef struct {
 
 void bs_bodies_free(bs_bodies *bodies);
 
-/* Keeps a file open, which is then owned, and closes the one in its place. */
+/* Takes ownership of an open file and closes the previous one in its slot. */
 void bs_bodies_set_file(bs_bodies *bodies, bs_body_file opened);
 
 /* Closes a file that is no longer needed. */
@@ -61,17 +61,17 @@ void bs_bodies_close_file(bs_bodies *bodies, uint32_t number);
 /* Returns the memory of a loaded body. */
 uint64_t bs_body_bytes(uint32_t body_size);
 
-/* Returns whether few jobs leave the tube before this one, as far as that is known. */
+/* Returns whether the job is near the head of its tube's ready jobs; false if its position is unknown. */
 bool bs_body_is_near_head(const bs_job *job);
 
-/* Drops bodies until at most so many bytes are used, as far as possible. */
+/* Drops bodies until at most `bytes` are used or none can be dropped. */
 void bs_bodies_drop_to(bs_bodies *bodies, uint64_t bytes);
 
 /* Creates a job with a loaded body of undefined content, which is not dropped before bs_body_arrived. NULL without
  * memory. */
 bs_job *bs_bodies_new_job(bs_bodies *bodies, uint64_t id, uint32_t body_size);
 
-/* The job is in the queue and in the binlog: its body may be dropped, and others are. */
+/* Call it when a new job is in queue and binlog: allows dropping its body, and enforces the limit. */
 void bs_body_arrived(bs_bodies *bodies, bs_job *job);
 
 /* Frees the memory of a separate body whose job ends. */
@@ -80,11 +80,11 @@ void bs_body_release(bs_bodies *bodies, bs_job *job);
 /* Drops a body, unless it could not be read again. */
 void bs_body_drop(bs_bodies *bodies, bs_job *job);
 
-/* Loads a dropped body. 0 or -ENOMEM. */
-int bs_body_enter(bs_bodies *bodies, bs_job *job, const char *bytes);
+/* Loads a dropped body from these bytes. Returns 0 or -ENOMEM. */
+int bs_body_restore(bs_bodies *bodies, bs_job *job, const char *bytes);
 
-/* Recovery has found the full entry of a job with a separate body, at `scan->at`: loads the body if there is space. 0
- * or a negative errno. */
+/* Call it when recovery reads the full entry of a job with a separate body, at `scan->at`: loads the body if there is
+ * space. Returns 0 or a negative errno. */
 int bs_body_recovered(bs_bodies *bodies, bs_job *job, const bs_scan *scan, const bs_entry *entry);
 
 #endif

@@ -61,7 +61,7 @@ static bool next_entry(bs_scan *scan, bs_entry *entry)
 
 /* Finds the jobs that reading the file missed, because of damage or lack of space, by a search through all jobs. That
  * is slow and therefore rare. */
-static void move_the_rest(bs_binlog *binlog, uint32_t number, bs_now now)
+static void move_missed_jobs(bs_binlog *binlog, uint32_t number, bs_now now)
 {
     if (now.mono < binlog->compaction->searched_at + SEARCH_INTERVAL)
         return;
@@ -93,7 +93,7 @@ static int64_t dead_per_alive(const bs_binlog *binlog)
     return alive > 0 ? (binlog->total - alive) / alive : 0;
 }
 
-/* Reads on in this file and moves one job. Returns false if there was none or it cannot be moved. */
+/* Reads on in this file until a live job is found, and moves it. Returns false if none was moved. */
 static bool move_one(bs_binlog *binlog, uint32_t number, int *reads, bs_now now)
 {
     bs_entry entry;
@@ -101,7 +101,7 @@ static bool move_one(bs_binlog *binlog, uint32_t number, int *reads, bs_now now)
         return false;
     while ((*reads)-- > 0) {
         if (!next_entry(&binlog->compaction->scan, &entry)) {
-            move_the_rest(binlog, number, now);
+            move_missed_jobs(binlog, number, now);
             return false;
         }
         if (entry.name_length == 0)
@@ -113,7 +113,7 @@ static bool move_one(bs_binlog *binlog, uint32_t number, int *reads, bs_now now)
     return false;
 }
 
-static bool begin(bs_binlog *binlog)
+static bool begin_compaction(bs_binlog *binlog)
 {
     if (binlog->compaction)
         return true;
@@ -130,7 +130,7 @@ static bool begin(bs_binlog *binlog)
 void bs_compact(bs_binlog *binlog, bs_now now)
 {
     int64_t ratio = dead_per_alive(binlog);
-    if (ratio < DEAD_PER_ALIVE || !begin(binlog))
+    if (ratio < DEAD_PER_ALIVE || !begin_compaction(binlog))
         return;
     int64_t moves = binlog->appended * (ratio - 1);
     if (moves > MOST_MOVES)
@@ -143,17 +143,17 @@ void bs_compact(bs_binlog *binlog, bs_now now)
     }
 }
 
-/* Returns whether a new file with the same jobs would be no smaller. */
+/* Returns whether the files have the wanted ratio, or one new file with the same jobs would be no smaller. */
 static bool is_compact(const bs_binlog *binlog, int64_t per_cent)
 {
     const int64_t alive = alive_bytes(binlog);
-    bool alone = binlog->file_count == 1;
     return binlog->total * 100 <= alive * per_cent ||
-           (alone && binlog->total <= alive + BS_ENTRY_HEADER + 2 * BS_ENTRY_SHORT);
+           (binlog->file_count == 1 && binlog->total <= alive + BS_ENTRY_HEADER + 2 * BS_ENTRY_SHORT);
 }
 
-/* Handles that no job is left in the files that existed at first, except perhaps the current one. */
-static int only_new_left(bs_binlog *binlog, uint32_t last, bs_now now)
+/* Continues when the files up to binlog.<last> have no jobs, except perhaps the current one: opens the next file, or
+ * waits for the sync that removes the old ones. Returns a BS_STEP_ value. */
+static int end_with_old_files(bs_binlog *binlog, uint32_t last, bs_now now)
 {
     if (binlog->files[binlog->file_count - 1].number <= last)
         return bs_binlog_next_file(binlog, now) ? BS_STEP_MORE : BS_STEP_WAIT;
@@ -168,14 +168,14 @@ static int move_some(bs_binlog *binlog, int64_t per_cent, uint32_t last, bs_now 
 {
     const int64_t before = binlog->total;
     int reads = MOST_READ;
-    if (!begin(binlog))
+    if (!begin_compaction(binlog))
         return BS_STEP_WAIT;
     while (binlog->total - before < MOST_BYTES) {
         if (is_compact(binlog, per_cent))
             return BS_STEP_DONE;
         const uint32_t oldest = oldest_in_use(binlog);
         if (oldest == 0 || oldest > last)
-            return only_new_left(binlog, last, now);
+            return end_with_old_files(binlog, last, now);
         if (!move_one(binlog, oldest, &reads, now))
             return reads > 0 ? BS_STEP_WAIT : BS_STEP_MORE;
     }

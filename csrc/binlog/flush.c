@@ -11,7 +11,7 @@ bs_hold bs_binlog_hold(const bs_binlog *binlog)
 {
     if (!binlog || binlog->sync_interval_ns != 0)
         return BS_HOLD_NONE;
-    return binlog->dirty ? BS_HOLD_WRITTEN : binlog->syncing_owed ? BS_HOLD_SYNCING : BS_HOLD_NONE;
+    return binlog->dirty ? BS_HOLD_WRITTEN : binlog->syncing_dirty ? BS_HOLD_SYNCING : BS_HOLD_NONE;
 }
 
 bs_hold bs_binlog_hold_generation(const bs_binlog *binlog, uint64_t generation)
@@ -20,7 +20,7 @@ bs_hold bs_binlog_hold_generation(const bs_binlog *binlog, uint64_t generation)
         return BS_HOLD_NONE;
     if (binlog->dirty && generation == binlog->gen)
         return BS_HOLD_WRITTEN;
-    return binlog->syncing_owed && generation == binlog->syncing ? BS_HOLD_SYNCING : BS_HOLD_NONE;
+    return binlog->syncing_dirty && generation == binlog->syncing ? BS_HOLD_SYNCING : BS_HOLD_NONE;
 }
 
 bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job)
@@ -29,16 +29,16 @@ bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job)
         return BS_HOLD_NONE;
     if (binlog->dirty && job->gen == (binlog->gen & BS_JOB_GEN_MASK))
         return BS_HOLD_WRITTEN;
-    return binlog->syncing_owed && job->gen == (binlog->syncing & BS_JOB_GEN_MASK) ? BS_HOLD_SYNCING : BS_HOLD_NONE;
+    return binlog->syncing_dirty && job->gen == (binlog->syncing & BS_JOB_GEN_MASK) ? BS_HOLD_SYNCING : BS_HOLD_NONE;
 }
 
-static void show_sizes(const bs_binlog *binlog)
+static void publish_sizes(const bs_binlog *binlog)
 {
     bs_counters *counters = binlog->counters;
     counters->binlog_files = binlog->file_count;
     counters->binlog_bytes = (uint64_t)binlog->total;
     counters->binlog_live_bytes = (uint64_t)binlog->alive;
-    counters->binlog_refusing = binlog->refusing;
+    counters->binlog_refusing = binlog->file_failed;
     counters->binlog_full = binlog->full;
 }
 
@@ -67,9 +67,9 @@ int bs_binlog_write(bs_binlog *binlog, bs_now now)
     if (!binlog)
         return 0;
     if (binlog->appended) {
-        bool owed = binlog->dirty;
+        const bool was_dirty = binlog->dirty;
         bs_compact(binlog, now);
-        if (!owed && binlog->dirty)
+        if (!was_dirty && binlog->dirty)
             bs_binlog_only_deferred(binlog, false, now); /* moves caused by deferred entries */
         binlog->appended = 0;
     }
@@ -90,11 +90,11 @@ int bs_binlog_write(bs_binlog *binlog, bs_now now)
             bs_binlog_fail(binlog, "truncate", error);
             return BS_ERR_BINLOG;
         }
-        bs_binlog_set_durable_position(binlog, bs_binlog_file_now(binlog)->number, binlog->written);
+        bs_binlog_set_durable_position(binlog, bs_binlog_current_file(binlog)->number, binlog->written);
         bs_binlog_collect(binlog);
     }
     bs_space_update_full(binlog);
-    show_sizes(binlog);
+    publish_sizes(binlog);
     return 0;
 }
 
@@ -121,8 +121,8 @@ bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count)
     *count = binlog->complete_count + 1;
     binlog->complete_count = 0;
     binlog->syncing = binlog->gen++;
-    binlog->syncing_owed = binlog->dirty;
-    binlog->sync_file = bs_binlog_file_now(binlog)->number;
+    binlog->syncing_dirty = binlog->dirty;
+    binlog->sync_file = bs_binlog_current_file(binlog)->number;
     binlog->sync_end = binlog->written;
     binlog->syncing_entries = binlog->counters->records_written - binlog->entries_before;
     binlog->entries_before = binlog->counters->records_written;
@@ -138,7 +138,7 @@ int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now)
     }
     binlog->synced = binlog->syncing;
     binlog->syncing = 0;
-    binlog->syncing_owed = false;
+    binlog->syncing_dirty = false;
     binlog->synced_at = now.mono;
     bs_binlog_set_durable_position(binlog, binlog->sync_file, binlog->sync_end);
     if (binlog->sync_interval_ns >= 0)
@@ -148,7 +148,7 @@ int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now)
         bs_histogram_add(&binlog->counters->sync_time, took, 1);
     bs_histogram_add(&binlog->counters->sync_entries, (int64_t)binlog->syncing_entries, 1);
     bs_binlog_collect(binlog);
-    show_sizes(binlog);
+    publish_sizes(binlog);
     return 1;
 }
 

@@ -22,7 +22,7 @@ void bs_lengths_check(const bs_binlog *binlog)
 {
     for (uint32_t i = 0; i < binlog->file_count; i++) {
         bs_binlog_file *file = &binlog->files[i];
-        if (file->length <= file->bytes || file->left_out)
+        if (file->length <= file->bytes || file->end_unreadable)
             continue;
         if (file->length_boot != 0 && file->length_boot != binlog->boot.number) {
             bs_events_log(binlog->events, BS_WARNING,
@@ -40,9 +40,9 @@ void bs_lengths_check(const bs_binlog *binlog)
     }
 }
 
-/* Returns whether the recorded length is still valid. A start that syncs replaces one that is valid for one boot. The
- * recorded length of a damaged file is kept, because its present length would hide the damage. */
-static bool holds(const bs_binlog *binlog, const bs_binlog_file *file)
+/* Returns whether the file has a recorded length that is still valid. A start that syncs replaces a length that is valid
+ * for one boot. That of a damaged file is kept, because the present length would hide the damage. */
+static bool is_length_valid(const bs_binlog *binlog, const bs_binlog_file *file)
 {
     if (file->length_in == 0)
         return false;
@@ -54,36 +54,37 @@ void bs_lengths_begin(bs_binlog *binlog)
 {
     for (uint32_t i = 0; i < binlog->file_count; i++) {
         bs_binlog_file *file = &binlog->files[i];
-        file->has_length = !file->used || holds(binlog, file);
+        file->has_length = !file->used || is_length_valid(binlog, file);
         binlog->lengths_missing += !file->has_length;
     }
 }
 
 static bool can_record(const bs_binlog *binlog)
 {
-    if (binlog->lengths_missing == 0 || binlog->failed || binlog->refusing)
+    if (binlog->lengths_missing == 0 || binlog->failed || binlog->file_failed)
         return false;
     return binlog->sync_interval_ns >= 0 || binlog->boot.number != 0;
 }
 
 /* Appends a length entry to the buffer, which has space for it. */
-static void put(bs_binlog *binlog, bs_binlog_file *of, uint32_t in_file, bs_now now)
+static void buffer_length(bs_binlog *binlog, bs_binlog_file *earlier, uint32_t in_file, bs_now now)
 {
     const uint64_t last_id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
     const uint64_t unused_id = last_id < INT64_MAX ? last_id + 1 : INT64_MAX;
-    const bs_entry_file_length length = {.file = of->number,
-                                         .bytes = (uint64_t)of->bytes,
+    const bs_entry_file_length length = {.file = earlier->number,
+                                         .bytes = (uint64_t)earlier->bytes,
                                          .boot = binlog->sync_interval_ns < 0 ? binlog->boot.number : 0};
     char *space = bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT);
     bs_bytes_extend(&binlog->buffer, bs_entry_encode_length(space, unused_id, &length, now.wall, in_file));
-    of->has_length = true;
+    earlier->has_length = true;
     binlog->lengths_missing--;
 }
 
-static void append(bs_binlog *binlog, bs_binlog_file *of, bs_now now)
+/* Appends a length entry to the current file. */
+static void append_length(bs_binlog *binlog, bs_binlog_file *earlier, bs_now now)
 {
-    bs_binlog_file *file = bs_binlog_file_now(binlog);
-    put(binlog, of, file->number, now);
+    bs_binlog_file *file = bs_binlog_current_file(binlog);
+    buffer_length(binlog, earlier, file->number, now);
     binlog->end += BS_ENTRY_SHORT;
     binlog->total += BS_ENTRY_SHORT;
     file->bytes = binlog->end;
@@ -93,7 +94,7 @@ static void append(bs_binlog *binlog, bs_binlog_file *of, bs_now now)
  * file that existed has such a length: only files with entries have theirs recorded. */
 void bs_lengths_append_gap(bs_binlog *binlog, bs_now now)
 {
-    const bs_binlog_file *file = bs_binlog_file_now(binlog);
+    const bs_binlog_file *file = bs_binlog_current_file(binlog);
     if (binlog->file_count < 2 || file[-1].number + 1 == file->number)
         return;
     /* A file of the usual size may use owed space, because the start requests more. On a full disk it is smaller. */
@@ -101,8 +102,8 @@ void bs_lengths_append_gap(bs_binlog *binlog, bs_now now)
     if (!bs_space_in_current(binlog, BS_ENTRY_SHORT, owed) || !bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
         return; /* the next start reports missing files */
     bs_binlog_file none = {.number = file->number - 1, .bytes = BS_ENTRY_HEADER};
-    binlog->lengths_missing++; /* append counts it as recorded */
-    append(binlog, &none, now);
+    binlog->lengths_missing++; /* append_length counts it as recorded */
+    append_length(binlog, &none, now);
 }
 
 /* No reply waits for length entries, and they use no space that is owed. Without space they are written later. */
@@ -125,7 +126,7 @@ void bs_lengths_append(bs_binlog *binlog, bs_now now)
         if (!bs_space_in_current(binlog, BS_ENTRY_SHORT, binlog->owed) ||
             !bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
             return;
-        append(binlog, file, now);
+        append_length(binlog, file, now);
     }
 }
 
@@ -142,14 +143,14 @@ static int write_file(const bs_binlog *binlog, int fd)
 bool bs_lengths_finish(bs_binlog *binlog, bs_now now)
 {
     assert(bs_bytes_length(&binlog->buffer) == 0);
-    bs_binlog_file *last = bs_binlog_file_now(binlog);
+    bs_binlog_file *last = bs_binlog_current_file(binlog);
     last->has_length = !last->used;
     binlog->lengths_missing += last->used;
     if (!can_record(binlog))
         return false;
     if (binlog->ready_count == 0 && binlog->files_requested > 0)
         (void)bs_space_take(binlog, true, now);
-    if (binlog->ready_count == 0 || binlog->refusing)
+    if (binlog->ready_count == 0 || binlog->file_failed)
         return false; /* the disk is full */
     const bs_preallocated *ready = &binlog->ready[0];
     int64_t end = BS_ENTRY_HEADER;
@@ -159,7 +160,7 @@ bool bs_lengths_finish(bs_binlog *binlog, bs_now now)
             continue;
         if (!bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
             break;
-        put(binlog, file, ready->number, now);
+        buffer_length(binlog, file, ready->number, now);
         end += BS_ENTRY_SHORT;
     }
     const int error = write_file(binlog, ready->fd);

@@ -54,7 +54,7 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
         .fd = -1,
         .gen = 1,
         .files_ahead = 1,
-        .refused_until = INT64_MIN,
+        .retry_file_at = INT64_MIN,
         .entries_before = counters->records_written, /* by this worker's predecessor */
     };
     *error = take_folder(binlog, config, wake_fd);
@@ -125,8 +125,8 @@ int bs_binlog_start(bs_binlog *binlog, bs_now now)
     bs_lengths_append(binlog, now);
     bs_binlog_write_buffer(binlog);
     if (durable)
-        bs_unsynced_from(binlog, bs_binlog_file_now(binlog)->number);
-    bs_binlog_set_durable_position(binlog, bs_binlog_file_now(binlog)->number, BS_ENTRY_HEADER);
+        bs_unsynced_from(binlog, bs_binlog_current_file(binlog)->number);
+    bs_binlog_set_durable_position(binlog, bs_binlog_current_file(binlog)->number, BS_ENTRY_HEADER);
     bs_space_request_ahead(binlog, now);
     return 0;
 }
@@ -149,7 +149,7 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
         return BS_ERR_BINLOG;
     const uint32_t kept = bs_lengths_finish(binlog, now) ? 1 : 0;
     /* On a full disk the next start needs them. The last one is removed first, so that a kill leaves no gap. */
-    for (uint32_t i = binlog->ready_count; i > kept && !binlog->refusing; i--)
+    for (uint32_t i = binlog->ready_count; i > kept && !binlog->file_failed; i--)
         bs_preallocator_request(binlog->preallocator, BS_FILE_DISCARD, binlog->ready[i - 1].number, 0);
     if (durable)
         bs_unsynced_none(binlog);

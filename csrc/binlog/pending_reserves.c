@@ -71,6 +71,6 @@ int64_t bs_binlog_next_round(const bs_binlog *binlog)
         return INT64_MAX;
     const int64_t first = first_since(&binlog->pending_reserves);
     const int64_t deferred = first == INT64_MAX ? INT64_MAX : first + BS_PENDING_RESERVE_NS;
-    const bool requests = binlog->refusing && binlog->files_requested == 0;
-    return requests && binlog->refused_until < deferred ? binlog->refused_until : deferred;
+    const bool requests = binlog->file_failed && binlog->files_requested == 0;
+    return requests && binlog->retry_file_at < deferred ? binlog->retry_file_at : deferred;
 }

@@ -37,10 +37,10 @@ struct bs_preallocator {
     bool keep_done;
     atomic_bool leaving;
     int retire_error;
-    uint32_t making; /* requested files that are not made yet */
+    uint32_t pending; /* requested files that are not in `finished` yet */
     task_list requested;
     task_list held_up; /* removals after a failed one, including it; used by the thread only */
-    task_list made;
+    task_list finished; /* files that were made or could not be made */
 };
 
 static int sync_folder(const bs_preallocator *preallocator)
@@ -160,8 +160,8 @@ static void *run(void *argument)
         if (error)
             preallocator->retire_error = error;
         if (next.kind == BS_FILE_MAKE) {
-            append_task(&preallocator->made, next);
-            preallocator->making--;
+            append_task(&preallocator->finished, next);
+            preallocator->pending--;
         }
         (void)pthread_cond_broadcast(&preallocator->changed);
         bs_wake(preallocator->wake_fd);
@@ -193,7 +193,7 @@ void bs_preallocator_request(bs_preallocator *preallocator, bs_file_task kind, u
     (void)pthread_mutex_lock(&preallocator->mutex);
     append_task(&preallocator->requested, (task){.kind = kind, .file = {.number = number, .size = size}});
     if (kind == BS_FILE_MAKE)
-        preallocator->making++;
+        preallocator->pending++;
     (void)pthread_cond_broadcast(&preallocator->changed);
     (void)pthread_mutex_unlock(&preallocator->mutex);
 }
@@ -201,12 +201,12 @@ void bs_preallocator_request(bs_preallocator *preallocator, bs_file_task kind, u
 bool bs_preallocator_take(bs_preallocator *preallocator, bool wait, bs_preallocated *ready)
 {
     (void)pthread_mutex_lock(&preallocator->mutex);
-    while (wait && preallocator->made.count == 0 && preallocator->making > 0)
+    while (wait && preallocator->finished.count == 0 && preallocator->pending > 0)
         (void)pthread_cond_wait(&preallocator->changed, &preallocator->mutex);
-    bool any = preallocator->made.count > 0;
+    bool any = preallocator->finished.count > 0;
     if (any) {
-        *ready = preallocator->made.tasks[0].file;
-        remove_first(&preallocator->made, 1);
+        *ready = preallocator->finished.tasks[0].file;
+        remove_first(&preallocator->finished, 1);
     }
     (void)pthread_mutex_unlock(&preallocator->mutex);
     return any;
@@ -230,8 +230,8 @@ void bs_preallocator_free(bs_preallocator *preallocator)
     (void)pthread_cond_broadcast(&preallocator->changed);
     (void)pthread_mutex_unlock(&preallocator->mutex);
     (void)pthread_join(preallocator->thread, NULL);
-    for (size_t i = 0; i < preallocator->made.count; i++) {
-        const bs_preallocated *file = &preallocator->made.tasks[i].file;
+    for (size_t i = 0; i < preallocator->finished.count; i++) {
+        const bs_preallocated *file = &preallocator->finished.tasks[i].file;
         if (file->fd < 0)
             continue;
         (void)close(file->fd);
@@ -242,6 +242,6 @@ void bs_preallocator_free(bs_preallocator *preallocator)
     (void)pthread_mutex_destroy(&preallocator->mutex);
     free(preallocator->requested.tasks);
     free(preallocator->held_up.tasks);
-    free(preallocator->made.tasks);
+    free(preallocator->finished.tasks);
     free(preallocator);
 }

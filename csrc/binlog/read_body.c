@@ -11,8 +11,8 @@
 
 enum {
     SMALLEST_AHEAD = 4096,
-    LARGEST_AHEAD = 256 * 1024, /* so that the loop pauses shortly, and what was read is still in the caches */
-    SHARE = 4                   /* of the limit, that one reading ahead may load */
+    LARGEST_AHEAD = 256 * 1024, /* so that the loop pauses shortly, and the bytes are still in the caches */
+    AHEAD_SHARE = 4             /* reading ahead loads at most 1/4 of the limit at once */
 };
 
 /* Opens the file if it is not open. Returns 0 or a negative errno. */
@@ -45,11 +45,6 @@ typedef struct {
     int version;
 } bytes_read;
 
-static size_t size_of_entry(const bs_job *job)
-{
-    return bs_entry_full_size(job) + sizeof(uint32_t); /* version 5 has a longer prefix */
-}
-
 /* Returns 0 or a negative errno. */
 static int make_piece(bs_bodies *bodies, size_t size)
 {
@@ -63,11 +58,10 @@ static int make_piece(bs_bodies *bodies, size_t size)
     return 0;
 }
 
-/* Keeps no memory of a large body. */
+/* Frees the memory of a large body. */
 static void shrink_piece(bs_bodies *bodies)
 {
-    enum { MOST = 2 * LARGEST_AHEAD };
-    if (bodies->piece_capacity <= MOST)
+    if (bodies->piece_capacity <= (size_t)2 * LARGEST_AHEAD)
         return;
     free(bodies->piece);
     bodies->piece = NULL;
@@ -80,7 +74,7 @@ static int read_bytes(bs_binlog *binlog, const bs_job *job, size_t ahead, bytes_
     bs_bodies *bodies = &binlog->bodies;
     const uint64_t offset = bs_job_body_place(job)->offset;
     *read = (bytes_read){.offset = offset, .number = job->file, .version = BS_VERSION};
-    if (binlog->fd >= 0 && job->file == bs_binlog_file_now(binlog)->number && (int64_t)offset >= binlog->written) {
+    if (binlog->fd >= 0 && job->file == bs_binlog_current_file(binlog)->number && (int64_t)offset >= binlog->written) {
         const size_t before = (size_t)((int64_t)offset - binlog->written);
         const size_t length = bs_bytes_length(&binlog->buffer);
         read->data = bs_bytes_data(&binlog->buffer) + before;
@@ -88,7 +82,7 @@ static int read_bytes(bs_binlog *binlog, const bs_job *job, size_t ahead, bytes_
         return 0;
     }
     const bs_body_file *file;
-    const size_t wanted = size_of_entry(job);
+    const size_t wanted = bs_entry_full_size(job) + sizeof(uint32_t); /* version 5 has a longer prefix */
     int error = open_file(binlog, job->file, &file);
     if (!error)
         error = make_piece(bodies, wanted + ahead);
@@ -135,7 +129,7 @@ static bs_job *wanted_job(const bs_binlog *binlog, const bytes_read *read, size_
 static size_t load_ahead(bs_binlog *binlog, const bytes_read *read, size_t at)
 {
     bs_bodies *bodies = &binlog->bodies;
-    uint64_t left = bodies->limit / SHARE;
+    uint64_t left = bodies->limit / AHEAD_SHARE;
     size_t useful = 0;
     bs_entry entry;
     for (; at < read->length && decode(read, at, &entry); at += entry.size) {
@@ -146,7 +140,7 @@ static size_t load_ahead(bs_binlog *binlog, const bytes_read *read, size_t at)
                 break;
             left -= bytes;
             bs_bodies_drop_to(bodies, bodies->limit - bytes);
-            if (bodies->used + bytes > bodies->limit || bs_body_enter(bodies, job, entry.body) != 0)
+            if (bodies->used + bytes > bodies->limit || bs_body_restore(bodies, job, entry.body) != 0)
                 break;
             bodies->counters->bodies_read++;
             useful += entry.size;
@@ -155,7 +149,7 @@ static size_t load_ahead(bs_binlog *binlog, const bytes_read *read, size_t at)
     return useful;
 }
 
-/* The more of what was read was useful, the more is read next time. */
+/* Reads further ahead next time if many of the bytes were useful, and less far if few were. */
 static void adapt(bs_bodies *bodies, size_t useful, size_t read)
 {
     if (useful >= read / 2 && bodies->ahead < LARGEST_AHEAD)
@@ -176,7 +170,7 @@ static int read_body(bs_binlog *binlog, bs_job *job)
     if (!error && !(decode(&read, 0, &entry) && is_entry_of(job, &entry)))
         error = BS_BODY_DAMAGED;
     if (!error)
-        error = bs_body_enter(bodies, job, entry.body);
+        error = bs_body_restore(bodies, job, entry.body);
     if (error)
         return error;
     bodies->counters->bodies_read++;
@@ -209,7 +203,7 @@ int bs_body_load(bs_binlog *binlog, bs_job *job)
         return 0;
     bs_bodies *bodies = &binlog->bodies;
     if (binlog->failed)
-        return binlog->failed; /* the buffer may be in no file, so nothing can be judged */
+        return binlog->failed; /* the buffer may be in no file, so a missing entry is no damage */
     bodies->counters->bodies_awaited++;
     int error = read_body(binlog, job);
     shrink_piece(bodies);

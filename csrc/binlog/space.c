@@ -59,14 +59,14 @@ static int64_t size_for(const bs_binlog *binlog, int64_t size)
     return BS_ENTRY_HEADER + BS_ENTRY_SHORT + size + BS_ENTRY_SHORT;
 }
 
-static void refuse(bs_binlog *binlog, const bs_preallocated *ready, bs_now now)
+static void report_failed_file(bs_binlog *binlog, const bs_preallocated *ready, bs_now now)
 {
-    binlog->refused_until = now.mono + RETRY;
-    if (!binlog->refusing)
+    binlog->retry_file_at = now.mono + RETRY;
+    if (!binlog->file_failed)
         bs_events_log(binlog->events, BS_ERROR,
                       "cannot make binlog.%u: %s; puts are refused once the existing files are full", ready->number,
                       strerror(-ready->fd));
-    binlog->refusing = true;
+    binlog->file_failed = true;
 }
 
 void bs_space_refused(bs_binlog *binlog, int64_t size)
@@ -115,16 +115,16 @@ bool bs_space_take(bs_binlog *binlog, bool wait, bs_now now)
     while (bs_preallocator_take(binlog->preallocator, wait, &ready)) {
         binlog->files_requested--;
         if (ready.fd < 0) {
-            refuse(binlog, &ready, now);
+            report_failed_file(binlog, &ready, now);
             continue;
         }
-        if (binlog->refusing && !binlog->full)
+        if (binlog->file_failed && !binlog->full)
             bs_events_log(binlog->events, BS_WARNING, "made binlog.%u: there is space on disk again", ready.number);
-        binlog->refusing = false;
+        binlog->file_failed = false;
         bs_space_add(binlog, ready);
         return true;
     }
-    if (binlog->refusing && binlog->files_requested == 0) /* reuse the numbers of files that could not be made */
+    if (binlog->file_failed && binlog->files_requested == 0) /* reuse the numbers of files that could not be made */
         binlog->last_number = binlog->ready_count ? binlog->ready[binlog->ready_count - 1].number
                                                   : binlog->files[binlog->file_count - 1].number;
     return false;
@@ -135,7 +135,7 @@ bool bs_space_wait(bs_binlog *binlog, int64_t size, bs_now now)
     if (bs_space_take(binlog, false, now))
         return true;
     if (binlog->files_requested == 0) {
-        if (now.mono < binlog->refused_until)
+        if (now.mono < binlog->retry_file_at)
             return false;
         request_file(binlog, size_for(binlog, size));
     }
@@ -156,9 +156,9 @@ void bs_space_request_ahead(bs_binlog *binlog, bs_now now)
     uint64_t per_file = slots(space_in(binlog->file_size));
     uint64_t wanted = binlog->owed / per_file + binlog->files_ahead;
     while (binlog->ready_count + binlog->files_requested < wanted && binlog->files_requested < MOST_REQUESTED &&
-           now.mono >= binlog->refused_until)
+           now.mono >= binlog->retry_file_at)
         request_file(binlog, binlog->file_size);
-    if (binlog->refusing && binlog->files_requested == 0 && now.mono >= binlog->refused_until)
+    if (binlog->file_failed && binlog->files_requested == 0 && now.mono >= binlog->retry_file_at)
         request_file(binlog, binlog->file_size); /* only another request shows whether there is space again */
     /* Give back files needed for jobs that are gone, but keep one, so that it need not be made again at once. */
     while (binlog->files_requested == 0 && binlog->ready_count > wanted + 1) {

@@ -23,8 +23,8 @@
 enum { PIECE = 1 << 20, LINE = 80, UNREADABLE = 1 };
 
 /* All lines have one length, so that a line replaces the previous one without needing disk space. */
-#define FROM "unsynced from binlog.%-10" PRIu32 " boot %36s"
-#define NONE "everything is synced"
+#define UNSYNCED_FROM "unsynced from binlog.%-10" PRIu32 " boot %36s"
+#define ALL_SYNCED "everything is synced"
 
 static void write_line(bs_binlog *binlog, const char *text)
 {
@@ -39,7 +39,7 @@ static void write_line(bs_binlog *binlog, const char *text)
     binlog->unsynced_unwritable = error != 0;
 }
 
-/* Returns the first file that may not be on disk, as a server of this boot recorded; UINT32_MAX if none did. */
+/* Returns the first file that may not be on disk, if a server of this boot recorded one; else UINT32_MAX. */
 static uint32_t read_line(const bs_binlog *binlog)
 {
     char line[LINE + 1] = "";
@@ -57,14 +57,14 @@ void bs_unsynced_from(bs_binlog *binlog, uint32_t number)
     if (binlog->unsynced_from == number)
         return;
     binlog->unsynced_from = number;
-    (void)snprintf(text, sizeof text, FROM, number, binlog->boot.id);
+    (void)snprintf(text, sizeof text, UNSYNCED_FROM, number, binlog->boot.id);
     write_line(binlog, text);
 }
 
 void bs_unsynced_none(bs_binlog *binlog)
 {
     binlog->unsynced_from = 0;
-    write_line(binlog, NONE);
+    write_line(binlog, ALL_SYNCED);
 }
 
 /* Copies the data in the first `end` bytes, without holes, and syncs them. Returns 0, a negative errno, or UNREADABLE.
@@ -92,8 +92,8 @@ static int copy_owner(int to, const struct stat *status)
 }
 
 /* Replaces the file by a synced copy. Returns 0 or a negative errno. */
-static int replace(const bs_binlog *binlog, uint32_t number, int fd, const struct stat *status, int64_t end,
-                   char *piece)
+static int replace_by_copy(const bs_binlog *binlog, uint32_t number, int fd, const struct stat *status, int64_t end,
+                           char *piece)
 {
     const bs_file_name unfinished = bs_name_of_file(number, ".new");
     int to = bs_create_file(binlog->dir_fd, unfinished.text);
@@ -113,7 +113,7 @@ static int replace(const bs_binlog *binlog, uint32_t number, int fd, const struc
 }
 
 /* Writes the same bytes to the same offsets, so that the pages are dirty again. Returns 0 or a negative errno. */
-static int write_again(const bs_binlog *binlog, uint32_t number, int fd, int64_t end, char *piece)
+static int rewrite_in_place(const bs_binlog *binlog, uint32_t number, int fd, int64_t end, char *piece)
 {
     int to = bs_open_binlog(binlog->dir_fd, number, O_RDWR);
     if (to < 0)
@@ -123,21 +123,21 @@ static int write_again(const bs_binlog *binlog, uint32_t number, int fd, int64_t
     return error;
 }
 
-/* Copies the file, because a new file gets other blocks than those that may have failed; on a full disk it is written
- * in place. Returns 0, a negative errno, or UNREADABLE if the disk does not return all of it. */
-static int write_anew(const bs_binlog *binlog, uint32_t number, int fd, const struct stat *status, char *piece)
+/* Copies the file, because a new file gets other blocks than those that may have failed; on a full disk rewrites it in
+ * place. Returns 0, a negative errno, or UNREADABLE if the disk does not return all of it. */
+static int make_durable(const bs_binlog *binlog, uint32_t number, int fd, const struct stat *status, char *piece)
 {
     int64_t end = bs_data_end(fd, (uint64_t)status->st_size);
     if (end < 0)
         return end == -ENOMEM ? -ENOMEM : UNREADABLE;
-    if (end <= BS_ENTRY_HEADER) /* nothing was written since it was made, and that was synced */
+    if (end <= BS_ENTRY_HEADER) /* it has no entries, and its preallocation was synced */
         return 0;
     end += BS_ENTRY_SHORT; /* the last entry may end in zeros */
     if (end > status->st_size)
         end = status->st_size;
-    int error = replace(binlog, number, fd, status, end, piece);
+    int error = replace_by_copy(binlog, number, fd, status, end, piece);
     if (error == -ENOSPC || error == -EDQUOT)
-        error = write_again(binlog, number, fd, end, piece);
+        error = rewrite_in_place(binlog, number, fd, end, piece);
     return error;
 }
 
@@ -148,7 +148,7 @@ static int check_opening(bs_binlog *binlog, const uint32_t *numbers, size_t coun
     for (size_t i = 0; i < count; i++) {
         int fd = bs_open_binlog(binlog->dir_fd, numbers[i], O_RDONLY);
         if (fd < 0 && fd != BS_NOT_REGULAR) {
-            binlog->refused = bs_name_of_file(numbers[i], "");
+            binlog->unopened = bs_name_of_file(numbers[i], "");
             return fd;
         }
         bs_close(fd);
@@ -167,7 +167,7 @@ static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, c
     /* The folder's owner could read a copy before it has the owner of the original. */
     const bool copies = !error && suspect && !bs_is_foreign_hard_link(binlog->dir_fd, &status);
     if (!error)
-        error = copies ? write_anew(binlog, number, fd, &status, piece) : bs_io_datasync(fd);
+        error = copies ? make_durable(binlog, number, fd, &status, piece) : bs_io_datasync(fd);
     if (error == UNREADABLE) /* the reader finds the damage and uses the rest */
         error = bs_io_datasync(fd);
     (void)close(fd);
@@ -178,17 +178,17 @@ static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, c
 static int settle_folder(const bs_binlog *binlog)
 {
     int error = bs_io_sync(binlog->dir_fd);
-    int above = error ? -1 : openat(binlog->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (above < 0)
+    int parent = error ? -1 : openat(binlog->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
         return error;
-    error = bs_io_sync(above);
-    (void)close(above);
+    error = bs_io_sync(parent);
+    (void)close(parent);
     return error;
 }
 
-static int failed(bs_binlog *binlog, const char *what, uint32_t number, int error)
+static int fail(bs_binlog *binlog, const char *call, uint32_t number, int error)
 {
-    bs_binlog_fail(binlog, what, error);
+    bs_binlog_fail(binlog, call, error);
     binlog->failed_file = number;
     return BS_ERR_BINLOG;
 }
@@ -209,11 +209,11 @@ int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count)
         bs_unsynced_from(binlog, numbers[i]);
         error = settle_file(binlog, numbers[i], numbers[i] >= suspect, piece);
         if (error)
-            error = failed(binlog, numbers[i] >= suspect ? "copy" : "sync", numbers[i], error);
+            error = fail(binlog, numbers[i] >= suspect ? "copy" : "sync", numbers[i], error);
     }
     free(piece);
     if (!error && (error = settle_folder(binlog)) != 0)
-        error = failed(binlog, "sync", 0, error);
+        error = fail(binlog, "sync", 0, error);
     if (!error && count > 0)
         bs_unsynced_from(binlog, numbers[count - 1] + 1);
     return error;

@@ -200,7 +200,7 @@ static void report(start *s)
     bs_events_log(events, BS_WARNING, "binlog.%u:%" PRIu64 ": unreadable entry: %s; %s", s->number, scan->at,
                   scan->fault, rest);
     s->file->damaged = true;
-    s->file->left_out = scan->next >= scan->length;
+    s->file->end_unreadable = scan->next >= scan->length;
 }
 
 static int read_entries(start *s)
@@ -299,7 +299,7 @@ static int read_file(start *s, uint32_t number)
         return 0;
     }
     if (fd < 0) {
-        s->binlog->refused = name;
+        s->binlog->unopened = name;
         return fd;
     }
     int error = read_opened(s, name.text, fd);

@@ -136,8 +136,8 @@ static int failed_to_recover(bs_core *core, int error)
     else if (error == BS_ERR_BINLOG)
         (void)snprintf(core->error, sizeof core->error, "cannot %s binlog.%u in binlog folder %s: %s",
                        core->binlog->failed_call, core->binlog->failed_file, folder, strerror(-core->binlog->failed));
-    else if (core->binlog && core->binlog->refused.text[0])
-        (void)snprintf(core->error, sizeof core->error, "cannot open %s/%s: %s", folder, core->binlog->refused.text,
+    else if (core->binlog && core->binlog->unopened.text[0])
+        (void)snprintf(core->error, sizeof core->error, "cannot open %s/%s: %s", folder, core->binlog->unopened.text,
                        bs_open_error(error));
     else if (error == BS_NOT_REGULAR || error == BS_FOREIGN_HARD_LINK)
         (void)snprintf(core->error, sizeof core->error, "cannot lock %s/lock: %s", folder, bs_open_error(error));
