@@ -15,7 +15,7 @@ from beanstalkd_py.binlog import file_walk
 from beanstalkd_py.binlog.damage_messages import other_version
 from beanstalkd_py.binlog.file_walk import Damage, Sink, Walk
 from beanstalkd_py.binlog.folders import Folder, Shard
-from beanstalkd_py.core.binlog_reader import FileKind, Found, Selection
+from beanstalkd_py.core.binlog_reader import FileKind, ReadResult, Selection
 from beanstalkd_py.regular_file import open_regular
 
 POLL_S = 0.05
@@ -149,9 +149,9 @@ class Follower:
             found = self._reader.run(file_walk.BUDGET_BYTES)
             if text := self._reader.text():
                 self._sink(text)
-            if found == Found.END:
+            if found == ReadResult.END:
                 return True
-            if found == Found.FAULT and not self._fault():
+            if found == ReadResult.FAULT and not self._fault():
                 return False
 
     def _fault(self) -> bool:
@@ -165,7 +165,7 @@ class Follower:
             self._reader.refresh()
             return True
         self._report(file_walk.damage_of(self._shard.label(self._number), facts))
-        self._reader.accept()
+        self._reader.skip_fault()
         return True
 
     def _next(self) -> int | None:

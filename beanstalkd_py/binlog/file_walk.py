@@ -15,7 +15,7 @@ from typing import Any
 
 from beanstalkd_py.binlog import damage_messages
 from beanstalkd_py.binlog.folders import Folder, Shard
-from beanstalkd_py.core.binlog_reader import FileFacts, FileKind, Found, Reader, Selection
+from beanstalkd_py.core.binlog_reader import FileFacts, FileKind, ReadResult, Reader, Selection
 from beanstalkd_py.regular_file import open_regular
 
 BUDGET_BYTES = 1 << 26
@@ -159,9 +159,9 @@ class Walk:
             found = self.reader.run(BUDGET_BYTES)
             if text := self.reader.text():
                 sink(text)
-            if found == Found.END:
+            if found == ReadResult.END:
                 return is_end_lost
-            if found == Found.MORE:
+            if found == ReadResult.MORE:
                 continue
             facts = self.reader.facts()
             if self.shard.live and tries.left(facts.at):
@@ -174,7 +174,7 @@ class Walk:
                 return True
             yield damage_of(label, facts)
             is_end_lost = facts.next >= facts.size and not facts.torn
-            self.reader.accept()
+            self.reader.skip_fault()
 
     def _is_last(self, number: int) -> bool:
         """Return whether no later file has entries."""

@@ -22,7 +22,7 @@ class FileKind(enum.IntEnum):
     VERSION = lib.BS_FILE_VERSION  # not supported
 
 
-class Found(enum.IntEnum):
+class ReadResult(enum.IntEnum):
     """Why Reader.run has returned."""
 
     END = lib.BS_READ_END
@@ -94,15 +94,13 @@ class Reader:
 
     def __init__(self, folder: str, width: int) -> None:
         """`width` is the bytes of a position, 5 to 8: see bs_reader_new."""
-        made = ffi.new("bs_reader **")
-        raise_errno(lib.bs_reader_new(os.fsencode(folder), width, made))
-        self._reader = made[0]
+        created = ffi.new("bs_reader **")
+        raise_errno(lib.bs_reader_new(os.fsencode(folder), width, created))
+        self._reader = ffi.gc(created[0], lib.bs_reader_free)
         self._length = ffi.new("size_t *")
 
     def close(self) -> None:
-        if self._reader != ffi.NULL:
-            lib.bs_reader_free(self._reader)
-            self._reader = ffi.NULL
+        ffi.release(self._reader)
 
     def print(self, selection: Selection) -> None:
         """Make `run` print the selected entries."""
@@ -127,11 +125,11 @@ class Reader:
         """Open binlog.<number>, printed as `label`."""
         return FileKind(raise_errno(lib.bs_reader_open(self._reader, number, os.fsencode(label))))
 
-    def run(self, budget: int) -> Found:
-        return Found(raise_errno(lib.bs_reader_run(self._reader, budget)))
+    def run(self, budget: int) -> ReadResult:
+        return ReadResult(raise_errno(lib.bs_reader_run(self._reader, budget)))
 
-    def accept(self) -> None:
-        raise_errno(lib.bs_reader_accept(self._reader))
+    def skip_fault(self) -> None:
+        raise_errno(lib.bs_reader_skip_fault(self._reader))
 
     def refresh(self) -> None:
         raise_errno(lib.bs_reader_refresh(self._reader))
@@ -150,12 +148,12 @@ class Reader:
 
     def lengths(self) -> dict[int, Length]:
         """Return the last length entry for each file, by its number."""
-        found: dict[int, Length] = {}
+        lengths: dict[int, Length] = {}
         length, index = ffi.new("bs_read_length *"), 0
         while lib.bs_reader_length(self._reader, index, length):
-            found[length.number] = Length(*fields_of(length, Length._fields))
+            lengths[length.number] = Length(*fields_of(length, Length._fields))
             index += 1
-        return found
+        return lengths
 
     def usage(self) -> list[Usage]:
         """Return the usage of each file with entries, in the order of reading."""
@@ -169,12 +167,12 @@ class Reader:
     def rewrite(self, folder: str, first: int, suffix: str, file_size: int, wall: int) -> Rewrite:
         """Write the jobs to new files of `folder`: see bs_rewrite_new.
 
-        It must outlive the Rewrite.
+        This reader must stay open longer than the Rewrite.
         """
-        made = ffi.new("bs_rewrite **")
+        created = ffi.new("bs_rewrite **")
         name, ending = os.fsencode(folder), suffix.encode()
-        raise_errno(lib.bs_rewrite_new(self._reader, name, first, ending, file_size, wall, made))
-        return Rewrite(made[0])
+        raise_errno(lib.bs_rewrite_new(self._reader, name, first, ending, file_size, wall, created))
+        return Rewrite(ffi.gc(created[0], lib.bs_rewrite_free))
 
 
 class Rewrite:
@@ -192,6 +190,4 @@ class Rewrite:
         return Written(progress.read, progress.jobs, progress.bytes, progress.files)
 
     def close(self) -> None:
-        if self._rewrite != ffi.NULL:
-            lib.bs_rewrite_free(self._rewrite)
-            self._rewrite = ffi.NULL
+        ffi.release(self._rewrite)

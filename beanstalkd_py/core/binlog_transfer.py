@@ -23,10 +23,10 @@ class Transfer:
         """`folders` exist and are empty; files get numbers above `after` and `file_size` bytes."""
         names = [ffi.new("char[]", os.fsencode(folder)) for folder in folders]
         separator = ffi.NULL if colocate is None else ffi.new("char[]", colocate)
-        made = ffi.new("bs_transfer **")
+        created = ffi.new("bs_transfer **")
         c_names = ffi.new("char *[]", names)
-        raise_errno(lib.bs_transfer_new(c_names, len(names), after, separator, file_size, made))
-        self._transfer = made[0]
+        raise_errno(lib.bs_transfer_new(c_names, len(names), after, separator, file_size, created))
+        self._transfer = ffi.gc(created[0], lib.bs_transfer_free)
 
     def add(self, source: Core) -> None:
         raise_errno(source.give_jobs(self._transfer))
@@ -47,6 +47,4 @@ class Transfer:
         return raise_errno(lib.bs_transfer_finish(self._transfer))
 
     def close(self) -> None:
-        if self._transfer != ffi.NULL:
-            lib.bs_transfer_free(self._transfer)
-            self._transfer = ffi.NULL
+        ffi.release(self._transfer)

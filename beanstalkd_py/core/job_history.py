@@ -20,8 +20,8 @@ from beanstalkd_py.core.c_values import raise_errno
 class Progress:
     """The result of one read.
 
-    `items` is a batch of `count` messages for a store (`hs_item` of csrc/store/store.h). `more`:
-    call again at once.
+    `items` is a batch of `count` messages for a store (`hs_item` of csrc/store/store.h). With
+    `more`, the next read would return more at once.
     """
 
     items: bytes
@@ -72,17 +72,15 @@ class JobHistories:
         if most_events < 2 or most_body < 0:
             raise ValueError("at least 2 events are kept, and a body has at least 0 bytes")
         self._topic_of = topic_of
-        made = ffi.new("bs_history **")
+        created = ffi.new("bs_history **")
         events = min(most_events, 2**31)
-        raise_errno(lib.bs_history_new(min(most_body, 2**63), events, made))
-        self._histories = made[0]
+        raise_errno(lib.bs_history_new(min(most_body, 2**63), events, created))
+        self._histories = ffi.gc(created[0], lib.bs_history_free)
         self._length = ffi.new("size_t *")
         self._number = ffi.new("uint64_t *")
 
     def close(self) -> None:
-        if self._histories != ffi.NULL:
-            lib.bs_history_free(self._histories)
-            self._histories = ffi.NULL
+        ffi.release(self._histories)
 
     # --- before anything is read --------------------------------------------------------------
 
@@ -138,7 +136,7 @@ class JobHistories:
             except Exception:
                 if count == 0:
                     raise
-                return Progress(b"".join(parts), count, True)  # the next call meets it again
+                return Progress(b"".join(parts), count, True)  # the next call raises it again
 
     def _take(self, parts: list[bytes]) -> None:
         items = lib.bs_history_items(self._histories, self._length, self._number)

@@ -60,9 +60,9 @@ class Load:
         """
         interval_ns = round(interval_s * NS_PER_S)
         plan = ffi.new("bs_load_plan *", (depth, body_bytes, pri_spread, interval_ns))
-        made = ffi.new("bs_load **")
-        raise_errno(lib.bs_load_new(plan, made))
-        self._load: Any = ffi.gc(made[0], lib.bs_load_free)
+        created = ffi.new("bs_load **")
+        raise_errno(lib.bs_load_new(plan, created))
+        self._load = ffi.gc(created[0], lib.bs_load_free)
 
     def add(self, fd: int, role: Role) -> None:
         """Raises OSError."""

@@ -14,12 +14,12 @@ typedef struct bs_history bs_history;
 typedef struct {
     uint32_t file;
     uint64_t offset;
-} bs_log_position;
+} bs_binlog_position;
 
 /* Damage of a file. */
 typedef struct {
     uint32_t folder;
-    bs_log_position position;
+    bs_binlog_position position;
     char what[128];
 } bs_history_fault;
 
@@ -32,8 +32,8 @@ typedef struct {
 } bs_history_stats;
 
 /* A message has at most `most_body` bytes of body and `most_events` events, 2 to 500. 0 or a negative errno; after 0
- * the caller owns *made. bs_history_free ignores NULL. */
-int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **made);
+ * the caller owns *created. bs_history_free ignores NULL. */
+int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **created);
 void bs_history_free(bs_history *history);
 
 /* Follows a folder from its first file on; UNIQ_KEY of its messages begins with `key`. Returns the folder's index, or a
@@ -48,8 +48,9 @@ void bs_history_set_archived(bs_history *history, uint32_t folder, uint32_t file
 /* Why bs_history_read has returned: everything durable is read; the budget is used up; a topic is needed. */
 enum { BS_HISTORY_END, BS_HISTORY_MORE, BS_HISTORY_TOPIC };
 
-/* Reads about `budget` bytes of files, or makes that many bytes of messages, up to the durable position: `durable_end` in
- * file `durable_file`. Returns a BS_HISTORY_ value; or a negative errno, and then there are no messages. */
+/* Reads about `budget` bytes of files, or creates that many bytes of messages, up to the durable position: offset
+ * `durable_end` of file `durable_file`. Returns a BS_HISTORY_ value; or a negative errno, and then there are no messages.
+ */
 int bs_history_read(bs_history *history, uint32_t folder, uint32_t durable_file, uint64_t durable_end, uint64_t budget);
 
 /* Returns the batch of hs_item (store/store.h) of the last bs_history_read, valid until the next. */
@@ -60,7 +61,7 @@ const char *bs_history_tube(const bs_history *history, size_t *length);
 int bs_history_set_topic(bs_history *history, const char *topic, size_t length);
 
 /* Returns where the next read starts; zeros before the first one. */
-bs_log_position bs_history_position(const bs_history *history, uint32_t folder);
+bs_binlog_position bs_history_position(const bs_history *history, uint32_t folder);
 
 /* Drops jobs of the checkpoint whose full entry was not read, because they have ended meanwhile. Call it when all
  * folders of a server have been read. */

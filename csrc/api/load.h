@@ -33,8 +33,8 @@ typedef struct {
     int64_t interval_ns; /* between two batches of puts of a connection; 0: none */
 } bs_load_plan;
 
-/* 0 or a negative errno; after 0 the caller owns *made. bs_load_free ignores NULL. */
-int bs_load_new(const bs_load_plan *plan, bs_load **made);
+/* Returns 0 or a negative errno; after 0 the caller owns *created. bs_load_free ignores NULL. */
+int bs_load_new(const bs_load_plan *plan, bs_load **created);
 void bs_load_free(bs_load *load);
 
 /* Adds a connected socket, which the caller closes after bs_load_free. 0 or a negative errno. */
@@ -51,7 +51,7 @@ void bs_load_stop(bs_load *load);
  * has failed. */
 int bs_load_run(bs_load *load, int64_t budget_ns);
 
-/* Why it has failed, and the command and the first word of the unexpected reply, or "". */
+/* Returns why the load has failed, and the command and the first word of the unexpected reply, or "". */
 const char *bs_load_error(const bs_load *load);
 const char *bs_load_refusal(const bs_load *load);
 

@@ -61,8 +61,8 @@ typedef struct {
 } bs_print;
 
 /* `width` is the bytes of a position, 5 to 8: the folder has less than 1 << (8 * width) bytes. 0 or a negative errno;
- * after 0 the caller owns *made. bs_reader_free ignores NULL. */
-int bs_reader_new(const char *folder, int width, bs_reader **made);
+ * after 0 the caller owns *created. bs_reader_free ignores NULL. */
+int bs_reader_new(const char *folder, int width, bs_reader **created);
 void bs_reader_free(bs_reader *reader);
 
 /* Makes bs_reader_run print entries; bs_reader_text has the text. 0 or -ENOMEM. */
@@ -77,8 +77,8 @@ int bs_reader_open(bs_reader *reader, uint32_t number, const char *label);
 /* Reads `budget` bytes, fewer if there is much text. Returns a BS_READ_ value or -ENOMEM. It stops at a fault. */
 int bs_reader_run(bs_reader *reader, uint64_t budget);
 
-/* Skips a fault. 0 or -ENOMEM. */
-int bs_reader_accept(bs_reader *reader);
+/* Continues behind the fault. 0 or -ENOMEM. */
+int bs_reader_skip_fault(bs_reader *reader);
 
 /* Reads the size of the open file again, because a server writes to it. 0 or a negative errno. */
 int bs_reader_refresh(bs_reader *reader);
@@ -113,9 +113,9 @@ typedef struct {
 
 /* The files are binlog.<first> and so on with `suffix`, in `folder`, where none of them may exist. `file_size` is
  * bytes; only a file with a single larger job exceeds it. `wall` is the time of entries without one. 0 or a negative
- * errno; after 0 the caller owns *made. bs_rewrite_free ignores NULL. */
+ * errno; after 0 the caller owns *created. bs_rewrite_free ignores NULL. */
 int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const char *suffix, int64_t file_size,
-                   int64_t wall, bs_rewrite **made);
+                   int64_t wall, bs_rewrite **created);
 
 /* Reads `budget` bytes: 1; 0 when everything but the folder is written and synced; or a negative errno, -ESTALE if the
  * old files have changed since they were read. */

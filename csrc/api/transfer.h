@@ -18,9 +18,9 @@ uint32_t bs_core_damaged(const bs_core *core, uint32_t index);
 
 /* `folders` are `shards` empty folders; the strings stay the caller's. Files are numbered from `after` + 1 in each.
  * `file_size` is bytes; only a file with a single larger job exceeds it. 0 or a negative errno; after 0 the caller owns
- * *made. */
+ * *created. */
 int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after, const char *colocate,
-                    int64_t file_size, bs_transfer **made);
+                    int64_t file_size, bs_transfer **created);
 
 /* Adds the jobs of a core that has read its folder and must outlive the transfer. 0 or -ENOMEM. */
 int bs_transfer_add(bs_transfer *transfer, const bs_core *from);
@@ -43,15 +43,14 @@ void bs_transfer_free(bs_transfer *transfer);
 struct bs_job;
 struct bs_job_table;
 
-/* The jobs of one folder. `load_body` makes sure that a body is in memory until its next call: 0 or a negative errno. */
+/* The jobs of one folder. `load_body` makes sure that a body is in memory until its next call. */
 typedef struct {
     const struct bs_job_table *jobs;
     int (*load_body)(void *context, struct bs_job *job);
     void *context;
 } bs_transfer_source;
 
-/* Does the work of bs_transfer_add; the table must outlive the transfer. Numbers the source in `shard` of its tubes. 0 or
- * -ENOMEM. */
+/* Like bs_transfer_add; the table must outlive the transfer. Sets `shard` of the tubes to the source's number. */
 int bs_transfer_add_source(bs_transfer *transfer, const bs_transfer_source *source);
 
 #endif

@@ -20,7 +20,6 @@ typedef struct {
  * complete files are closed in any case. */
 int bs_sync_files(const bs_sync_file *files, size_t count, bool durable, int64_t *took);
 
-/* Makes an eventfd readable. */
 void bs_wake(int wake_fd);
 
 /* Returns NULL if there is no memory or no thread. */

@@ -20,7 +20,7 @@ _Static_assert(offsetof(bs_entry, crc) == AT_CRC && offsetof(bs_entry, extra) ==
 _Static_assert(REC_7 + sizeof(int32_t) == BS_ENTRY_SHORT, "a short entry is a length and a Jobrec");
 
 /* Writes an entry up to its body, with 0 as checksum, and returns its size. */
-static size_t put_head(char *out, bs_entry *entry, const char *name, size_t name_length, uint32_t file_number)
+static size_t write_head(char *out, bs_entry *entry, const char *name, size_t name_length, uint32_t file_number)
 {
     const int32_t prefix = (int32_t)name_length;
     entry->mark[0] = BS_ENTRY_MARK;
@@ -33,9 +33,9 @@ static size_t put_head(char *out, bs_entry *entry, const char *name, size_t name
     return sizeof prefix + name_length + REC_7;
 }
 
-static size_t put_short(char *out, bs_entry *entry, uint32_t file_number)
+static size_t write_short(char *out, bs_entry *entry, uint32_t file_number)
 {
-    const size_t size = put_head(out, entry, NULL, 0, file_number);
+    const size_t size = write_head(out, entry, NULL, 0, file_number);
     bs_entry_seal_head(out, size, bs_crc32c(0, out, size));
     return size;
 }
@@ -60,8 +60,8 @@ size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, 
         .state = state,
     };
     if (!full)
-        return put_short(out, &entry, file_number);
-    const size_t head = put_head(out, &entry, job->tube->name, job->tube->name_length, file_number);
+        return write_short(out, &entry, file_number);
+    const size_t head = write_head(out, &entry, job->tube->name, job->tube->name_length, file_number);
     memcpy(out + head, bs_job_body(job), job->body_size);
     bs_entry_seal_head(out, head, bs_crc32c(0, out, head + job->body_size));
     return head + job->body_size;
@@ -70,7 +70,7 @@ size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, 
 size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file_number)
 {
     bs_entry entry = {.id = id, .created_at = at, .at = at, .state = BS_INVALID};
-    return put_short(out, &entry, file_number);
+    return write_short(out, &entry, file_number);
 }
 
 size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length *length, int64_t at,
@@ -83,14 +83,14 @@ size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length
                       .created_at = at,
                       .at = at,
                       .state = BS_INVALID};
-    return put_short(out, &entry, file_number);
+    return write_short(out, &entry, file_number);
 }
 
 size_t bs_entry_encode_head(char *out, const bs_entry *entry, uint32_t file_number)
 {
     bs_entry head = *entry;
     head.crc = head.extra = 0;
-    return put_head(out, &head, entry->name, entry->name_length, file_number);
+    return write_head(out, &head, entry->name, entry->name_length, file_number);
 }
 
 uint32_t bs_entry_checksum(const char *head, size_t size)
@@ -131,7 +131,7 @@ static bool plausible(const bs_entry *entry)
            entry->body_size <= INT32_MAX;
 }
 
-/* Returns -1, which is not plausible, for a time that no clock can show. */
+/* Returns -1, which is not plausible, for a time after BS_TIME_LAST. */
 static int64_t in_nanoseconds(int64_t time, int version)
 {
     if (version == BS_VERSION)
@@ -158,8 +158,8 @@ static void read_record(bs_entry *entry, const char *data, int version)
     entry->tag = (uint16_t)(entry->mark[1] | entry->mark[2] << 8);
 }
 
-/* Moves the fields of bs_entry_encode_length to where readers expect them. */
-static void take_length(bs_entry *entry)
+/* Moves the values of a length entry from the fields that bs_entry_encode_length borrowed to their own. */
+static void decode_length(bs_entry *entry)
 {
     entry->length_of = entry->pri;
     entry->length = (uint64_t)entry->delay;
@@ -169,10 +169,10 @@ static void take_length(bs_entry *entry)
     entry->ttr = 0;
 }
 
-static int64_t without_entry(bs_entry *entry, int64_t why)
+static int64_t without_entry(bs_entry *entry, int64_t result)
 {
     *entry = (bs_entry){0};
-    return why;
+    return result;
 }
 
 int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *entry)
@@ -215,12 +215,12 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
     if (entry->state == BS_INVALID && entry->extra & BS_EXTRA_TRUNCATED)
         entry->ended = BS_ENDED_TRUNCATED;
     entry->reserve_age = entry->extra & BS_RESERVE_AGE_MAX;
-    if (bs_entry_is_last_id(entry) && entry->pri > 0)
-        take_length(entry);
+    if (bs_entry_has_no_job(entry) && entry->pri > 0)
+        decode_length(entry);
     return (int64_t)entry->size;
 }
 
-int64_t bs_entry_event(const bs_entry *entry)
+int64_t bs_entry_event_at(const bs_entry *entry)
 {
     if (!bs_entry_has_deadline(entry))
         return entry->sound ? entry->at : -1;
@@ -230,7 +230,7 @@ int64_t bs_entry_event(const bs_entry *entry)
 
 int64_t bs_entry_reserved_at(const bs_entry *entry)
 {
-    return entry->reserve_age ? bs_entry_event(entry) - (int64_t)(entry->reserve_age - 1) : -1;
+    return entry->reserve_age ? bs_entry_event_at(entry) - (int64_t)(entry->reserve_age - 1) : -1;
 }
 
 int64_t bs_entry_at(const bs_entry *entry, int64_t *log_time)

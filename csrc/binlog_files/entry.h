@@ -59,7 +59,7 @@ typedef struct {
     size_t head;        /* bytes of it before the body */
     uint32_t name_length;
     uint32_t ended;     /* Invalid: BS_ENDED_ */
-    uint32_t reserve_age;    /* 0, or see above: bs_entry_reserved_at */
+    uint32_t reserve_age; /* 0, or see above: bs_entry_reserved_at */
     uint32_t length_of; /* 0, or the number of a complete file: bs_entry_encode_length */
     uint64_t length;    /* bytes of that file up to the end of its last entry */
     uint64_t length_boot; /* 0: they were on disk; else the only boot for which the length is valid (boot_id.h) */
@@ -106,8 +106,8 @@ typedef struct {
 size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length *length, int64_t at,
                               uint32_t file_number);
 
-/* Returns whether the entry belongs to no job: it was written by one of the previous two functions. */
-static inline bool bs_entry_is_last_id(const bs_entry *entry)
+/* Returns whether the entry belongs to no job: it records the highest id or a length. */
+static inline bool bs_entry_has_no_job(const bs_entry *entry)
 {
     return entry->name_length == 0 && entry->state == BS_INVALID && entry->body_size == 0;
 }
@@ -128,8 +128,8 @@ static inline bool bs_entry_has_counted(const bs_entry *entry)
  * are set if only the body is incomplete. */
 int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *entry);
 
-/* Returns what a full entry is recognized by when its body is read again: its checksum if it is sound, or that of its
- * body, which is in memory. */
+/* Returns the sum by which a full entry is recognized when its body is read again: its checksum if it is sound, else that
+ * of its body, which must be in memory. */
 uint32_t bs_entry_sum_full(const bs_entry *entry);
 
 /* --- entries whose body is too large to be in memory as a whole --- */
@@ -155,7 +155,7 @@ static inline int64_t bs_entry_deadline(int64_t left, int64_t wall)
 }
 
 /* Returns the wall time of the event, -1 if the entry does not record it. */
-int64_t bs_entry_event(const bs_entry *entry);
+int64_t bs_entry_event_at(const bs_entry *entry);
 
 /* Returns the wall time of the job's reserve if only this entry records it, else -1. */
 int64_t bs_entry_reserved_at(const bs_entry *entry);

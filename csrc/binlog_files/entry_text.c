@@ -95,7 +95,7 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     at = put_seconds(PUT(at, ",\"ttr_s\":"), entry->ttr);
     at = bs_write_number(PUT(at, ",\"body_bytes\":"), body_bytes(entry));
     at = put_json_time(dump, PUT(at, ",\"created_at\":"), entry->created_at);
-    at = put_json_time(dump, PUT(at, ",\"event_at\":"), bs_entry_event(entry));
+    at = put_json_time(dump, PUT(at, ",\"event_at\":"), bs_entry_event_at(entry));
     at = put_json_time(dump, PUT(at, ",\"deadline_at\":"), bs_entry_has_deadline(entry) ? entry->at : -1);
     at = put_json_time(dump, PUT(at, ",\"reserved_at\":"), bs_entry_reserved_at(entry));
     at = bs_write_number(PUT(at, ",\"reserves\":"), entry->reserves);
@@ -146,7 +146,7 @@ int bs_dump_columns(bs_dump *dump, const bs_dump_row *row)
     char *start = bs_bytes_reserve(&dump->out, FIXED_PARTS_MAX + file_length + row->tube_length);
     if (!start)
         return -ENOMEM;
-    int64_t event = bs_entry_event(entry);
+    int64_t event = bs_entry_event_at(entry);
     char *at = bs_write_bytes(start, row->file, file_length);
     *at++ = ':';
     const size_t width = memchr(row->file, '/', file_length) ? SHARD_LOCATION_WIDTH : LOCATION_WIDTH;

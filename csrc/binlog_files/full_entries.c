@@ -34,7 +34,7 @@ void bs_full_entries_free(bs_full_entries *fulls)
     }
 }
 
-void bs_full_entries_leave(bs_full_entries *fulls, uint32_t folder, uint32_t number)
+void bs_full_entries_close(bs_full_entries *fulls, uint32_t folder, uint32_t number)
 {
     for (size_t i = 0; i < BS_FULL_WINDOWS; i++)
         if (fulls->windows[i].number == number && fulls->windows[i].folder == folder)
@@ -46,7 +46,7 @@ static const char *const suffixes[] = {"", ".done", ".bad", ""};
 
 enum { NAMES = sizeof suffixes / sizeof *suffixes };
 
-int bs_open_log(int dir_fd, uint32_t number)
+int bs_open_under_any_name(int dir_fd, uint32_t number)
 {
     int fd = -ENOENT;
     for (size_t i = 0; i < NAMES && fd == -ENOENT; i++)
@@ -54,7 +54,7 @@ int bs_open_log(int dir_fd, uint32_t number)
     return fd;
 }
 
-bool bs_log_exists(int dir_fd, uint32_t number)
+bool bs_exists_under_any_name(int dir_fd, uint32_t number)
 {
     for (size_t i = 0; i < NAMES; i++)
         if (faccessat(dir_fd, bs_name_of_file(number, suffixes[i]).text, F_OK, 0) == 0 || errno != ENOENT)
@@ -62,7 +62,7 @@ bool bs_log_exists(int dir_fd, uint32_t number)
     return false;
 }
 
-static bs_full_window *find(bs_full_entries *fulls, uint32_t folder, uint32_t number)
+static bs_full_window *find_window(bs_full_entries *fulls, uint32_t folder, uint32_t number)
 {
     bs_full_window *oldest = &fulls->windows[0];
     for (size_t i = 0; i < BS_FULL_WINDOWS; i++) {
@@ -79,21 +79,21 @@ static bs_full_window *find(bs_full_entries *fulls, uint32_t folder, uint32_t nu
 bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint32_t folder, uint32_t number,
                                        uint64_t length, int *error)
 {
-    bs_full_window *window = find(fulls, folder, number);
+    bs_full_window *window = find_window(fulls, folder, number);
     window->used = ++fulls->uses;
     *error = 0;
     if (window->number == 0) {
-        window->fd = bs_open_log(dir_fd, number);
+        window->fd = bs_open_under_any_name(dir_fd, number);
         int kind = window->fd < 0 ? window->fd : bs_scan_file(&window->scan, window->fd, number, length);
         window->folder = folder;
         window->number = number;
         *error = kind < 0 ? kind : kind != BS_SCAN_FILE ? -ESTALE : 0;
-    } else if (!window->whole) {
+    } else if (!window->complete) {
         *error = bs_scan_extend(&window->scan, length);
     } else {
         return window;
     }
-    window->whole = length == UINT64_MAX;
+    window->complete = length == UINT64_MAX;
     if (*error)
         close_window(window);
     return *error ? NULL : window;

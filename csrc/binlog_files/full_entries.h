@@ -14,7 +14,7 @@ typedef struct {
     uint32_t folder;
     uint32_t number; /* 0: none is open */
     int fd;
-    bool whole; /* its scan covers the complete file */
+    bool complete; /* no server writes to the file, and the scan covers all of it */
     uint64_t used; /* time of last use */
     bs_scan scan;
 } bs_full_window;
@@ -33,13 +33,13 @@ void bs_full_entries_free(bs_full_entries *fulls);
 bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint32_t folder, uint32_t number,
                                        uint64_t length, int *error);
 
-/* Closes this file, so that its disk space is freed when it is removed. */
-void bs_full_entries_leave(bs_full_entries *fulls, uint32_t folder, uint32_t number);
+/* Closes the windows on a file, so that its disk space is freed when it is removed. */
+void bs_full_entries_close(bs_full_entries *fulls, uint32_t folder, uint32_t number);
 
 /* Opens binlog.<number> under any of its names. Returns a descriptor or a negative errno. */
-int bs_open_log(int dir_fd, uint32_t number);
+int bs_open_under_any_name(int dir_fd, uint32_t number);
 
 /* Returns whether binlog.<number> exists under any of its names. */
-bool bs_log_exists(int dir_fd, uint32_t number);
+bool bs_exists_under_any_name(int dir_fd, uint32_t number);
 
 #endif

@@ -14,7 +14,7 @@ enum { TEXT_ENOUGH = 256 * 1024, SHORT_5 = 85 };
 
 _Static_assert((int)BS_FILE_EMPTY == (int)BS_SCAN_EMPTY && (int)BS_FILE_ENTRIES == (int)BS_SCAN_FILE &&
                    (int)BS_FILE_VERSION == (int)BS_SCAN_VERSION,
-               "one set of numbers");
+               "callers get the values of bs_scan_file");
 
 /* --- single entries --------------------------------------------------------------------------------- */
 
@@ -93,7 +93,7 @@ const char *bs_reader_text(bs_reader *reader, size_t *length)
     return *length ? bs_bytes_data(&reader->dump->out) : NULL;
 }
 
-static bool wanted(const bs_reader *reader, const bs_entry *entry)
+static bool is_selected(const bs_reader *reader, const bs_entry *entry)
 {
     const bs_print *selection = &reader->selection;
     if (!(selection->states >> entry->state & 1))
@@ -101,12 +101,12 @@ static bool wanted(const bs_reader *reader, const bs_entry *entry)
     if (selection->id_count > 0 &&
         !bsearch(&entry->id, reader->ids, selection->id_count, sizeof entry->id, compare_ids))
         return false;
-    int64_t event = bs_entry_event(entry);
+    int64_t event = bs_entry_event_at(entry);
     int64_t time = event >= 0 ? event : reader->log_time;
     return time >= selection->since && time < selection->until;
 }
 
-static bool wanted_tube(const bs_reader *reader, const bs_dump_row *row)
+static bool is_tube_selected(const bs_reader *reader, const bs_dump_row *row)
 {
     for (uint32_t i = 0; i < reader->tubes.count; i++) {
         const bs_name *name = &reader->tubes.names[i];
@@ -136,11 +136,11 @@ static void find_tube(bs_reader *reader, const bs_spot *spot, bs_dump_row *row)
 static int print(bs_reader *reader, const bs_spot *spot)
 {
     const bs_entry *entry = &reader->scan.entry;
-    if (!wanted(reader, entry))
+    if (!is_selected(reader, entry))
         return 0;
     bs_dump_row row = {.file = reader->label, .offset = reader->scan.at, .entry = entry};
     find_tube(reader, spot, &row);
-    if (!wanted_tube(reader, &row))
+    if (!is_tube_selected(reader, &row))
         return 0;
     return reader->selection.json ? bs_dump_json(reader->dump, &row) : bs_dump_columns(reader->dump, &row);
 }
@@ -148,7 +148,7 @@ static int print(bs_reader *reader, const bs_spot *spot)
 /* --- entries ---------------------------------------------------------------------------------------- */
 
 /* Records the length of an earlier file. Returns 0 or -ENOMEM. */
-static int take_length(bs_reader *reader, const bs_entry *entry)
+static int add_length(bs_reader *reader, const bs_entry *entry)
 {
     reader->facts.lengths++;
     if (entry->length_of >= reader->facts.number)
@@ -176,7 +176,7 @@ int bs_reader_length(const bs_reader *reader, uint64_t index, bs_read_length *le
 }
 
 /* Returns 0 or -ENOMEM. */
-static int take_entry(bs_reader *reader)
+static int apply_entry(bs_reader *reader)
 {
     const bs_entry *entry = &reader->scan.entry;
     bs_spot spot = {0};
@@ -191,7 +191,7 @@ static int take_entry(bs_reader *reader)
     if (error)
         return error;
     if (entry->length_of)
-        return take_length(reader, entry);
+        return add_length(reader, entry);
     if (entry->id > reader->highest_id && (entry->name_length > 0 || entry->sound))
         reader->highest_id = entry->id;
     int64_t tube = 0;
@@ -205,7 +205,7 @@ static int take_entry(bs_reader *reader)
 
 /* --- files ------------------------------------------------------------------------------------------ */
 
-int bs_reader_new(const char *folder, int width, bs_reader **made)
+int bs_reader_new(const char *folder, int width, bs_reader **created)
 {
     bs_reader *reader = calloc(1, sizeof *reader);
     if (!reader)
@@ -225,7 +225,7 @@ int bs_reader_new(const char *folder, int width, bs_reader **made)
     }
     reader->scan.find_job = find_job;
     reader->scan.context = reader;
-    *made = reader;
+    *created = reader;
     return 0;
 }
 
@@ -299,7 +299,7 @@ int bs_reader_open(bs_reader *reader, uint32_t number, const char *label)
 
 int bs_reader_refresh(bs_reader *reader)
 {
-    bs_full_entries_leave(&reader->fulls, 0, reader->facts.number); /* its window may be outdated */
+    bs_full_entries_close(&reader->fulls, 0, reader->facts.number); /* its window may be outdated */
     return bs_scan_refresh(&reader->scan);
 }
 
@@ -308,16 +308,16 @@ static int read_entries(bs_reader *reader, uint64_t budget)
 {
     uint64_t until = reader->scan.offset + budget;
     while (reader->scan.offset < until && (!reader->dump || reader->dump->out.end < TEXT_ENOUGH)) {
-        int found = bs_scan_next(&reader->scan);
-        if (found == -ENOMEM)
-            return found;
-        if (found < 0)
-            bs_scan_set_unreadable(&reader->scan, found);
-        if (found < 0 || found == BS_SCAN_FAULT)
+        int scanned = bs_scan_next(&reader->scan);
+        if (scanned == -ENOMEM)
+            return scanned;
+        if (scanned < 0)
+            bs_scan_set_unreadable(&reader->scan, scanned);
+        if (scanned < 0 || scanned == BS_SCAN_FAULT)
             return BS_READ_FAULT;
-        if (found == BS_SCAN_END)
+        if (scanned == BS_SCAN_END)
             return BS_READ_END;
-        int error = take_entry(reader);
+        int error = apply_entry(reader);
         if (error)
             return error;
     }
@@ -335,7 +335,7 @@ int bs_reader_run(bs_reader *reader, uint64_t budget)
     return result;
 }
 
-int bs_reader_accept(bs_reader *reader)
+int bs_reader_skip_fault(bs_reader *reader)
 {
     bs_read_fault *faults = bs_grow(reader->faults, reader->fault_count, &reader->fault_capacity, sizeof *faults);
     if (!faults)

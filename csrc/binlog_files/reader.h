@@ -58,7 +58,6 @@ struct bs_reader {
     bs_names tubes;     /* of `selection` */
 };
 
-/* Returns the file that contains a position. */
 const bs_read_file *bs_reader_file_at(const bs_reader *reader, uint64_t position);
 
 /* Decodes the entry at a position of any file, which `*scan` has in its window; it is valid until the next call.

@@ -23,11 +23,11 @@ struct bs_rewrite {
     uint64_t fault; /* index of the next range to skip */
     bool open;      /* from->scan is at that file */
     uint64_t offset;
-    bs_rewrite_stats facts;
+    bs_rewrite_stats stats;
 };
 
 int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const char *suffix, int64_t file_size,
-                   int64_t wall, bs_rewrite **made)
+                   int64_t wall, bs_rewrite **created)
 {
     bs_rewrite *rewrite = calloc(1, sizeof *rewrite);
     if (!rewrite)
@@ -44,7 +44,7 @@ int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const ch
     if (error)
         bs_rewrite_free(rewrite);
     else
-        *made = rewrite;
+        *created = rewrite;
     return error;
 }
 
@@ -58,9 +58,9 @@ void bs_rewrite_free(bs_rewrite *rewrite)
 
 const bs_rewrite_stats *bs_rewrite_progress(bs_rewrite *rewrite)
 {
-    rewrite->facts.bytes = rewrite->to.bytes;
-    rewrite->facts.files = rewrite->to.files;
-    return &rewrite->facts;
+    rewrite->stats.bytes = rewrite->to.bytes;
+    rewrite->stats.files = rewrite->to.files;
+    return &rewrite->stats;
 }
 
 /* Adds the body of an entry piece by piece to the checksum or to the new file. Returns 0 or a negative errno. */
@@ -93,7 +93,7 @@ static bs_entry merged(const bs_entry *full, const bs_entry *last, int64_t at)
     entry.body_size = full->body_size;
     entry.at = at;
     if (entry.state == BS_RESERVED) { /* a reader treats it as ready, and then `at` is no deadline */
-        int64_t event = bs_entry_event(last);
+        int64_t event = bs_entry_event_at(last);
         entry.at = event >= 0 ? event : entry.created_at;
         entry.state = BS_READY;
     }
@@ -118,30 +118,30 @@ static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const 
         error = bs_file_writer_append(to, head, head_size);
     if (!error)
         error = each_piece(rewrite, scan, body_at, entry->body_size, NULL);
-    rewrite->facts.jobs++;
+    rewrite->stats.jobs++;
     return error;
 }
 
-/* Returns whether an entry that was valid before is damaged now. */
+/* Returns whether an entry that was valid at the first reading is damaged now. */
 static bool has_rotted(const bs_entry *entry, const bs_read_file *file)
 {
     return entry->marked && entry->tag == (uint16_t)file->number && !entry->sound;
 }
 
-/* Handles an entry that was valid before. */
-static int take(bs_rewrite *rewrite, uint64_t position, const bs_entry *found)
+/* Writes the job of this entry if it is the job's last one. */
+static int write_if_last(bs_rewrite *rewrite, uint64_t position, const bs_entry *last)
 {
     bs_reader *from = rewrite->from;
     bs_spot spot;
-    if (found->state == BS_INVALID)
+    if (last->state == BS_INVALID)
         return 0;
-    int64_t at = bs_entry_at(found, &rewrite->log_time);
-    if (!bs_index_get(&from->index, found->id, &spot) || (spot.last_short ? spot.last_short : spot.full) != position)
+    int64_t at = bs_entry_at(last, &rewrite->log_time);
+    if (!bs_index_get(&from->index, last->id, &spot) || (spot.last_short ? spot.last_short : spot.full) != position)
         return 0;
     const bs_read_file *file = &from->files[rewrite->file];
     if (!spot.last_short) {
-        bs_entry entry = merged(found, found, at);
-        return write_job(rewrite, &from->scan, position - file->base, found, &entry);
+        bs_entry entry = merged(last, last, at);
+        return write_job(rewrite, &from->scan, position - file->base, last, &entry);
     }
     bs_entry full;
     const bs_read_file *there = bs_reader_file_at(from, spot.full);
@@ -149,9 +149,9 @@ static int take(bs_rewrite *rewrite, uint64_t position, const bs_entry *found)
     int error = bs_reader_entry_at(from, spot.full, &full, &scan);
     if (error)
         return error;
-    if (full.id != found->id || !full.name || has_rotted(&full, there))
+    if (full.id != last->id || !full.name || has_rotted(&full, there))
         return -ESTALE;
-    bs_entry entry = merged(&full, found, at);
+    bs_entry entry = merged(&full, last, at);
     return write_job(rewrite, scan, spot.full - there->base, &full, &entry);
 }
 
@@ -196,15 +196,15 @@ static int step(bs_rewrite *rewrite)
     if (has_rotted(&entry, file))
         return -ESTALE;
     rewrite->offset += (uint64_t)size;
-    rewrite->facts.read += (uint64_t)size;
-    return take(rewrite, position, &entry);
+    rewrite->stats.read += (uint64_t)size;
+    return write_if_last(rewrite, position, &entry);
 }
 
 int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget)
 {
-    uint64_t until = rewrite->facts.read + budget;
+    uint64_t until = rewrite->stats.read + budget;
     while (rewrite->file < rewrite->from->file_count) {
-        if (rewrite->facts.read >= until)
+        if (rewrite->stats.read >= until)
             return 1;
         int error = step(rewrite);
         if (error)

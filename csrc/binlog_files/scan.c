@@ -83,7 +83,8 @@ static size_t without_zeros(const char *data, size_t length)
     return length;
 }
 
-/* Returns where data before `end` may end, skipping the holes of a sparse file, which can be larger than any disk. */
+/* Returns an offset up to `end` behind which there are only holes. A sparse file can be larger than any disk, so holes
+ * are not read. */
 static uint64_t before_holes(int fd, uint64_t end)
 {
     uint64_t step = LOOK_BACK;
@@ -105,17 +106,17 @@ int64_t bs_data_end(int fd, uint64_t length)
     char *piece = malloc(LOOK_BACK);
     if (!piece)
         return -ENOMEM;
-    int64_t found = 0;
-    for (uint64_t end = length; found == 0 && (end = before_holes(fd, end)) > 0;) {
+    int64_t data_end = 0; /* or an error */
+    for (uint64_t end = length; data_end == 0 && (end = before_holes(fd, end)) > 0;) {
         size_t wanted = end < LOOK_BACK ? (size_t)end : LOOK_BACK;
         end -= wanted;
         ssize_t got = bs_io_read(fd, piece, wanted, (off_t)end);
         size_t data = got > 0 ? without_zeros(piece, (size_t)got) : 0;
         if (got < 0 || data > 0)
-            found = got < 0 ? got : (int64_t)(end + data);
+            data_end = got < 0 ? got : (int64_t)(end + data);
     }
     free(piece);
-    return found;
+    return data_end;
 }
 
 bool bs_scan_rest_is_zero(bs_scan *scan, uint64_t offset, int *error)
@@ -148,10 +149,10 @@ static int begin(bs_scan *scan, uint32_t number)
     if (got <= BS_ENTRY_HEADER)
         return BS_SCAN_EMPTY;
     memcpy(&scan->version, data, sizeof scan->version);
-    bool nothing = data[BS_ENTRY_HEADER] == 0 && bs_scan_rest_is_zero(scan, BS_ENTRY_HEADER, &error);
+    const bool is_unwritten = data[BS_ENTRY_HEADER] == 0 && bs_scan_rest_is_zero(scan, BS_ENTRY_HEADER, &error);
     if (error)
         return error;
-    if (nothing)
+    if (is_unwritten)
         return BS_SCAN_EMPTY;
     return scan->version == BS_VERSION || scan->version == BS_VERSION_5 ? BS_SCAN_FILE : BS_SCAN_VERSION;
 }
@@ -418,7 +419,7 @@ static int detect_writer(bs_scan *scan)
     return 0;
 }
 
-static int found_fault(bs_scan *scan, const char *fault)
+static int set_fault(bs_scan *scan, const char *fault)
 {
     const bs_entry entry = scan->entry; /* reading on moves the window */
     int error = scan->writer_known ? 0 : detect_writer(scan);
@@ -461,18 +462,18 @@ int bs_scan_next(bs_scan *scan)
     if (error)
         return error;
     if (size == BS_ENTRY_BAD)
-        return found_fault(scan, "it is torn or overwritten");
+        return set_fault(scan, "it is torn or overwritten");
     if (size == BS_ENTRY_END || size == BS_ENTRY_CUT) {
         if (bs_scan_rest_is_zero(scan, scan->offset, &error))
             return BS_SCAN_END;
         if (error)
             return error;
         scan->cut = size == BS_ENTRY_CUT;
-        return found_fault(scan, size == BS_ENTRY_END ? "it is torn or overwritten" : "it is cut");
+        return set_fault(scan, size == BS_ENTRY_END ? "it is torn or overwritten" : "it is cut");
     }
     const char *fault = fault_of(scan, &scan->entry);
     if (fault)
-        return found_fault(scan, fault);
+        return set_fault(scan, fault);
     scan->offset += (uint64_t)size;
     scan->end = scan->offset;
     return BS_SCAN_ENTRY;

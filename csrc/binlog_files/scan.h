@@ -24,7 +24,7 @@ typedef struct {
     uint32_t number;
     int version;
     bool is_ours;       /* a sound entry has the number of this file */
-    bool writer_known;     /* `is_ours` is final: at the first unsound entry the scan has searched ahead */
+    bool writer_known;  /* `is_ours` is final: at the first unsound entry the scan has searched ahead */
     uint64_t length; /* of the file, bytes */
     uint64_t offset; /* of the next entry */
     uint64_t end;    /* behind the last valid entry */

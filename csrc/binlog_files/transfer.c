@@ -67,7 +67,7 @@ static int compare_buried_last(const void *a, const void *b)
 }
 
 int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after, const char *colocate,
-                    int64_t file_size, bs_transfer **made)
+                    int64_t file_size, bs_transfer **created)
 {
     bs_transfer *transfer = calloc(1, sizeof *transfer);
     if (!transfer)
@@ -84,7 +84,7 @@ int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after,
         bs_transfer_free(transfer);
         return error;
     }
-    *made = transfer;
+    *created = transfer;
     return 0;
 }
 

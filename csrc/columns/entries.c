@@ -98,7 +98,7 @@ void bc_entries_skip(bc_entries *entries)
  * only entries with a current deadline and puts have one. */
 static certainty time_of(const bs_entry *entry, int64_t *time)
 {
-    *time = bs_entry_event(entry);
+    *time = bs_entry_event_at(entry);
     if (*time >= 0)
         return entry->sound ? EXACT : DERIVED;
     *time = entry->created_at;
@@ -111,7 +111,7 @@ static certainty time_of(const bs_entry *entry, int64_t *time)
 static int64_t written_at(const bs_entry *entry, int64_t written)
 {
     if (entry->name_length == 0)
-        return entry->sound || entry->state == BS_DELAYED ? bs_entry_event(entry) : -1;
+        return entry->sound || entry->state == BS_DELAYED ? bs_entry_event_at(entry) : -1;
     const bool is_put = !bs_entry_has_counted(entry) && (entry->state == BS_READY || entry->state == BS_DELAYED);
     return is_put && written >= 0 && entry->created_at > written ? entry->created_at : -1;
 }
@@ -209,7 +209,7 @@ static int take(bc_entries *entries, bc_batch *batch)
     bool known = bs_index_get(&entries->index, entry->id, &spot);
     int64_t time;
     certainty sure = time_of(entry, &time);
-    if ((int64_t)entries->scan.at >= entries->from && !bs_entry_is_last_id(entry))
+    if ((int64_t)entries->scan.at >= entries->from && !bs_entry_has_no_job(entry))
         put_entry(entries, batch, known, sure, time);
     const int64_t written = written_at(entry, entries->written);
     if (written > entries->written)

@@ -5,8 +5,8 @@
  * and timeouts. They are added in a possible order between the known times. Returns and touches are not counted, so
  * only those are inferred that other events imply. Names and rules are those of csrc/history/timeline.c.
  *
- * Where a server records no reserves, a reserve is only bounded: its deadline may be that of a touch. A reserved job may
- * then have returned, and a ready one may have been reserved, without a trace.
+ * Where a server records no reserves, a reserve is only bounded: its deadline may be that of a touch. There a reserved
+ * job may have returned, and a ready one may have been reserved, without an entry.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -32,12 +32,12 @@ typedef struct {
     int64_t priority;
     int64_t data_end;
     int state;
-    bc_certainty sure;
+    bc_certainty certainty;
     bool sound;
     bool has_reserves; /* the server records reserves */
     bool truncated;
     bool full;
-} entry;
+} job_entry;
 
 /* The history being built, and the values of its last entry. */
 typedef struct {
@@ -56,24 +56,25 @@ static int64_t lower(int64_t pair)
     return (int64_t)(uint32_t)pair;
 }
 
-static entry entry_of(const bc_history_entries *of, int64_t row)
+static job_entry entry_of(const bc_history_entries *entries, int64_t row)
 {
-    const int64_t flags = of->flags[row];
-    const bc_certainty sure = (bc_certainty)(flags / BC_FLAGS_CERTAINTY & 3);
-    return (entry){
-        .created_at = of->created_at[row],
-        .delay = of->delay[row],
-        .ttr = of->ttr[row],
-        .at = of->at[row],
-        .until = sure == BC_BOUNDED ? of->more[row] : -1,
-        .reserved_at = sure == BC_BOUNDED ? -1 : of->more[row],
-        .deadline = of->deadline[row],
-        .counters = {upper(of->reserves_timeouts[row]), lower(of->reserves_timeouts[row]),
-                     upper(of->releases_buries[row]), lower(of->releases_buries[row]), upper(of->kicks_priority[row])},
-        .priority = lower(of->kicks_priority[row]),
-        .data_end = of->data_end[row],
+    const int64_t flags = entries->flags[row];
+    const bc_certainty certainty = (bc_certainty)(flags / BC_FLAGS_CERTAINTY & 3);
+    return (job_entry){
+        .created_at = entries->created_at[row],
+        .delay = entries->delay[row],
+        .ttr = entries->ttr[row],
+        .at = entries->at[row],
+        .until = certainty == BC_BOUNDED ? entries->more[row] : -1,
+        .reserved_at = certainty == BC_BOUNDED ? -1 : entries->more[row],
+        .deadline = entries->deadline[row],
+        .counters = {upper(entries->reserves_timeouts[row]), lower(entries->reserves_timeouts[row]),
+                     upper(entries->releases_buries[row]), lower(entries->releases_buries[row]),
+                     upper(entries->kicks_priority[row])},
+        .priority = lower(entries->kicks_priority[row]),
+        .data_end = entries->data_end[row],
         .state = (int)(flags & BC_FLAGS_STATE),
-        .sure = sure,
+        .certainty = certainty,
         .sound = (flags & BC_FLAGS_SOUND) != 0,
         .has_reserves = (flags & BC_FLAGS_SOUND) != 0 && (flags & BC_FLAGS_RESERVES) != 0,
         .truncated = (flags & BC_FLAGS_TRUNCATED) != 0,
@@ -81,17 +82,19 @@ static entry entry_of(const bc_history_entries *of, int64_t row)
     };
 }
 
-static bool has_counted(const entry *of)
+static bool has_counted(const job_entry *entry)
 {
-    return of->counters[RESERVES] || of->counters[TIMEOUTS] || of->counters[RELEASES] || of->counters[BURIES] ||
-           of->counters[KICKS];
+    for (int i = 0; i < COUNTERS; i++)
+        if (entry->counters[i])
+            return true;
+    return false;
 }
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
-static void add_event(timeline_builder *builder, int kind, bc_certainty sure, int64_t at, int64_t until)
+static void add_event(timeline_builder *builder, int kind, bc_certainty certainty, int64_t at, int64_t until)
 {
-    bc_histories_add_event(builder->histories, (bc_event){kind, sure, at, until, -1, -1});
+    bc_histories_add_event(builder->histories, (bc_event){kind, certainty, at, until, -1, -1});
     builder->deadline = -1;
 }
 
@@ -122,7 +125,7 @@ static const int counters_of[BC_EVENTS] = {
     [BC_KICK] = KICKS,       [BC_DELETE] = NOTHING,   [BC_TRUNCATE] = NOTHING,
 };
 
-/* Returns an event that ends a reserve and is counted; NOTHING if none is left. */
+/* Takes a missing event that ends a reserve; NOTHING if none is left. */
 static int take_ending(int64_t missing[COUNTERS])
 {
     static const int kinds[] = {BC_TIMEOUT, BC_RELEASE, BC_BURY};
@@ -166,17 +169,17 @@ static void add_all_inferred(timeline_builder *builder, int64_t missing[COUNTERS
 /* --- from entries to events ----------------------------------------------------------------------------- */
 
 /* Returns the event for which an entry was written; for a copy, the event that set the state, if it is new. */
-static int kind_of(const entry *of, const int64_t more[COUNTERS])
+static int kind_of(const job_entry *entry, const int64_t more[COUNTERS])
 {
-    switch (of->state) {
+    switch (entry->state) {
     case BS_INVALID:
-        return of->truncated ? BC_TRUNCATE : BC_DELETE;
+        return entry->truncated ? BC_TRUNCATE : BC_DELETE;
     case BS_RESERVED:
-        return more[RESERVES] ? BC_RESERVE : of->full ? NOTHING : BC_TOUCH;
+        return more[RESERVES] ? BC_RESERVE : entry->full ? NOTHING : BC_TOUCH;
     case BS_BURIED:
-        return of->full && !more[BURIES] ? NOTHING : BC_BURY;
+        return entry->full && !more[BURIES] ? NOTHING : BC_BURY;
     case BS_DELAYED:
-        return of->full && !more[RELEASES] ? NOTHING : BC_RELEASE;
+        return entry->full && !more[RELEASES] ? NOTHING : BC_RELEASE;
     default:
         break;
     }
@@ -186,7 +189,7 @@ static int kind_of(const entry *of, const int64_t more[COUNTERS])
         return BC_RELEASE;
     if (more[TIMEOUTS])
         return BC_TIMEOUT;
-    return of->full ? NOTHING : BC_RETURN;
+    return entry->full ? NOTHING : BC_RETURN;
 }
 
 static bool ends_reserve(int kind)
@@ -195,128 +198,129 @@ static bool ends_reserve(int kind)
 }
 
 /* Computes the growth of the counters since the previous entry. */
-static void count_more(timeline_builder *builder, const entry *of, int64_t more[COUNTERS])
+static void count_more(timeline_builder *builder, const job_entry *entry, int64_t more[COUNTERS])
 {
     for (int i = 0; i < COUNTERS; i++) {
-        const int64_t grown = of->counters[i] - builder->counters[i];
+        const int64_t grown = entry->counters[i] - builder->counters[i];
         more[i] = grown < 0 ? 0 : grown > BC_INFERRED_MAX ? BC_INFERRED_MAX : grown;
-        builder->counters[i] = of->counters[i];
+        builder->counters[i] = entry->counters[i];
     }
 }
 
 /* Returns the time of the last missing reserve if the entry or an old deadline shows it. */
-static int64_t last_reserve(const timeline_builder *builder, const entry *of)
+static int64_t last_reserve(const timeline_builder *builder, const job_entry *entry)
 {
-    if (of->sound)
-        return of->reserved_at;
-    const bool has_old = of->state != BS_RESERVED && of->state != BS_DELAYED && of->deadline >= 0;
-    const int64_t at = of->deadline - of->ttr * BS_SECOND;
-    const bool fits = at >= builder->histories->since && (of->until < 0 || at <= of->until);
+    if (entry->sound)
+        return entry->reserved_at;
+    const bool has_old = entry->state != BS_RESERVED && entry->state != BS_DELAYED && entry->deadline >= 0;
+    const int64_t at = entry->deadline - entry->ttr * BS_SECOND;
+    const bool fits = at >= builder->histories->since && (entry->until < 0 || at <= entry->until);
     return has_old && fits ? at : -1;
 }
 
 /* Returns the earliest time of an entry's event. The event of a copy was before the copy. */
-static int64_t earliest(const timeline_builder *builder, const entry *of)
+static int64_t earliest(const timeline_builder *builder, const job_entry *entry)
 {
     const int64_t since = builder->histories->since;
-    return of->sure != BC_BOUNDED ? of->at : of->full || of->at < since ? since : of->at;
+    return entry->certainty != BC_BOUNDED ? entry->at : entry->full || entry->at < since ? since : entry->at;
 }
 
-/* Adds the last missing reserve, which was at `at` or, by a deadline that a touch may have set, not later. */
-static void add_last_reserve(timeline_builder *builder, const entry *of, int64_t at)
+/* Adds the last missing reserve. It was at `at`, or before if `at` follows from an old deadline, which a touch may have
+ * set. */
+static void add_last_reserve(timeline_builder *builder, const job_entry *entry, int64_t at)
 {
     add_due(builder, at, at, true);
-    if (of->sound)
+    if (entry->sound)
         add_event(builder, BC_RESERVE, BC_EXACT, at, -1);
     else
         add_event(builder, BC_RESERVE, BC_BOUNDED, builder->histories->since, at);
-    builder->deadline = at + of->ttr * BS_SECOND;
+    builder->deadline = at + entry->ttr * BS_SECOND;
 }
 
-/* Adds what happened before the entry's event. */
-static void add_events_before(timeline_builder *builder, const entry *of, int kind, int64_t missing[COUNTERS])
+/* Adds the missing events before the entry's event. */
+static void add_events_before(timeline_builder *builder, const job_entry *entry, int kind, int64_t missing[COUNTERS])
 {
-    const int64_t latest = of->sure == BC_BOUNDED ? of->until : of->at;
-    const bool stays = kind == NOTHING ? of->state == BS_RESERVED : kind != BC_RESERVE && kind != BC_KICK;
-    const int64_t reserved_at = missing[RESERVES] > 0 ? last_reserve(builder, of) : -1;
+    const int64_t latest = entry->certainty == BC_BOUNDED ? entry->until : entry->at;
+    const bool stays = kind == NOTHING ? entry->state == BS_RESERVED : kind != BC_RESERVE && kind != BC_KICK;
+    const int64_t reserved_at = missing[RESERVES] > 0 ? last_reserve(builder, entry) : -1;
     int ending = NOTHING;
     if (reserved_at >= 0) {
         const int64_t held = missing[RESERVES] + (builder->histories->state == BS_RESERVED);
         const int64_t ended = missing[TIMEOUTS] + missing[RELEASES] + missing[BURIES];
-        if (!of->sound && !ends_reserve(kind) && ended >= held)
+        if (!entry->sound && !ends_reserve(kind) && ended >= held)
             ending = take_ending(missing);
         const bool is_timeout = ending == BC_TIMEOUT && missing[RELEASES] == 0 && missing[BURIES] == 0;
         missing[RESERVES]--;
         add_all_inferred(builder, missing, reserved_at, false);
-        add_last_reserve(builder, of, reserved_at);
+        add_last_reserve(builder, entry, reserved_at);
         if (ending != NOTHING)
             add_event(builder, ending, BC_BOUNDED, is_timeout ? builder->deadline : reserved_at, latest);
-        else if (!of->has_reserves)
+        else if (!entry->has_reserves)
             bc_histories_set_states(builder->histories, BC_EITHER);
     }
     add_all_inferred(builder, missing, latest, stays);
 }
 
 /* A copy without new counts can show that a delay ended, or that the job was touched. */
-static void add_from_copy(timeline_builder *builder, const entry *of)
+static void add_from_copy(timeline_builder *builder, const job_entry *entry)
 {
-    if (builder->histories->state == BS_DELAYED && of->state == BS_READY && builder->deadline >= 0)
+    if (builder->histories->state == BS_DELAYED && entry->state == BS_READY && builder->deadline >= 0)
         add_event(builder, BC_DUE, BC_DERIVED, builder->deadline, -1);
-    if (builder->histories->state != BS_RESERVED || of->state != BS_RESERVED)
+    if (builder->histories->state != BS_RESERVED || entry->state != BS_RESERVED)
         return;
-    if (builder->deadline >= 0 && of->deadline > builder->deadline + JITTER)
-        add_event(builder, BC_TOUCH, BC_DERIVED, of->at, -1);
-    builder->deadline = of->deadline;
+    if (builder->deadline >= 0 && entry->deadline > builder->deadline + JITTER)
+        add_event(builder, BC_TOUCH, BC_DERIVED, entry->at, -1);
+    builder->deadline = entry->deadline;
 }
 
-static void add_entry(timeline_builder *builder, const entry *of)
+static void add_entry(timeline_builder *builder, const job_entry *entry)
 {
     int64_t more[COUNTERS];
-    count_more(builder, of, more);
-    const int kind = kind_of(of, more);
+    count_more(builder, entry, more);
+    const int kind = kind_of(entry, more);
     const int counter = kind == NOTHING ? NOTHING : counters_of[kind];
     if (counter != NOTHING && more[counter] > 0)
         more[counter]--;
-    add_events_before(builder, of, kind, more);
+    add_events_before(builder, entry, kind, more);
     if (kind == NOTHING) {
-        add_from_copy(builder, of);
+        add_from_copy(builder, entry);
         return;
     }
-    const int64_t at = earliest(builder, of);
+    const int64_t at = earliest(builder, entry);
     if (kind != BC_KICK)
-        add_due(builder, at, of->sure == BC_BOUNDED ? of->until : at, kind != BC_RESERVE);
+        add_due(builder, at, entry->certainty == BC_BOUNDED ? entry->until : at, kind != BC_RESERVE);
     if (builder->histories->state == BS_RESERVED && (kind == BC_BURY || kind == BC_RELEASE))
         bc_histories_set_states(builder->histories, BC_ONLY_RESERVED);
     const bool has_priority = kind == BC_RELEASE || kind == BC_BURY;
-    const bool is_derived = of->full && of->sure == BC_EXACT && kind == BC_RESERVE;
+    const bool is_derived = entry->full && entry->certainty == BC_EXACT && kind == BC_RESERVE;
     bc_event event = {
         .kind = kind,
-        .sure = is_derived ? BC_DERIVED : of->sure,
+        .certainty = is_derived ? BC_DERIVED : entry->certainty,
         .at = at,
-        .until = of->until,
-        .priority = has_priority ? of->priority : -1,
-        .delay = kind == BC_RELEASE ? of->delay : -1,
+        .until = entry->until,
+        .priority = has_priority ? entry->priority : -1,
+        .delay = kind == BC_RELEASE ? entry->delay : -1,
     };
-    if (kind == BC_RESERVE && !of->has_reserves) {
-        event.sure = BC_BOUNDED;
+    if (kind == BC_RESERVE && !entry->has_reserves) {
+        event.certainty = BC_BOUNDED;
         event.at = builder->histories->since;
         event.until = at;
     }
     bc_histories_add_event(builder->histories, event);
-    if (kind == BC_RESERVE && !of->has_reserves)
+    if (kind == BC_RESERVE && !entry->has_reserves)
         bc_histories_set_states(builder->histories, BC_EITHER);
-    builder->deadline = of->state == BS_DELAYED || of->state == BS_RESERVED ? of->deadline : -1;
+    builder->deadline = entry->state == BS_DELAYED || entry->state == BS_RESERVED ? entry->deadline : -1;
 }
 
 /* --- histories ---------------------------------------------------------------------------------------------- */
 
 /* Begins with the first known entry. It shows the put if nothing else had happened; every entry has the time of the
  * put. */
-static void begin(timeline_builder *builder, const entry *of, int64_t row, int64_t last_row)
+static void begin(timeline_builder *builder, const job_entry *entry, int64_t row, int64_t last_row)
 {
     bc_history_columns *columns = &builder->histories->columns;
-    const bool is_put = of->full && !has_counted(of);
-    const bool has_delay = of->counters[RELEASES] == 0;
+    const bool is_put = entry->full && !has_counted(entry);
+    const bool has_delay = entry->counters[RELEASES] == 0;
     for (int i = 0; i < COUNTERS; i++)
         builder->counters[i] = 0;
     bc_histories_begin(builder->histories, row);
@@ -327,22 +331,23 @@ static void begin(timeline_builder *builder, const entry *of, int64_t row, int64
     columns->last_row[history] = last_row;
     const bc_event put = {
         .kind = BC_PUT,
-        .sure = of->sound ? BC_EXACT : BC_DERIVED,
-        .at = of->created_at,
+        .certainty = entry->sound ? BC_EXACT : BC_DERIVED,
+        .at = entry->created_at,
         .until = -1,
-        .priority = is_put ? of->priority : -1,
-        .delay = has_delay ? of->delay : -1,
+        .priority = is_put ? entry->priority : -1,
+        .delay = has_delay ? entry->delay : -1,
     };
     bc_histories_add_event(builder->histories, put);
     if (!is_put)
         bc_histories_set_states(builder->histories, BC_ANY);
-    builder->deadline = builder->histories->state == BS_DELAYED ? of->created_at + of->delay * BS_SECOND : -1;
-    if (is_put && of->state == BS_DELAYED)
-        builder->deadline = of->deadline;
+    builder->deadline = builder->histories->state == BS_DELAYED ? entry->created_at + entry->delay * BS_SECOND : -1;
+    if (is_put && entry->state == BS_DELAYED)
+        builder->deadline = entry->deadline;
 }
 
-/* Adds what the end of the data shows: that a delay has elapsed, and whether a reserve would have an entry. */
-static void finish(timeline_builder *builder, const entry *last)
+/* Adds the end of a delay that elapsed before the end of the data, and widens the last state where a reserve or return
+ * would have no entry. */
+static void finish(timeline_builder *builder, const job_entry *last)
 {
     const bool has_passed = builder->deadline >= 0 && builder->deadline <= last->data_end;
     if (builder->histories->state == BS_DELAYED && has_passed)
@@ -368,16 +373,16 @@ static int64_t end_of_history(const bc_history_entries *entries, int64_t row)
 static void add_history(timeline_builder *builder, const bc_history_entries *entries, int64_t from, int64_t to)
 {
     for (int64_t row = from; row < to && !builder->histories->failed; row++) {
-        const entry of = entry_of(entries, row);
+        const job_entry entry = entry_of(entries, row);
         if (row == from)
-            begin(builder, &of, row, to - 1);
+            begin(builder, &entry, row, to - 1);
         if (builder->histories->failed)
             return;
-        add_entry(builder, &of);
-        if (of.full)
+        add_entry(builder, &entry);
+        if (entry.full)
             builder->histories->columns.full_row[bc_histories_current(builder->histories)] = row;
         if (row == to - 1)
-            finish(builder, &of);
+            finish(builder, &entry);
     }
 }
 

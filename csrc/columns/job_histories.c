@@ -37,8 +37,8 @@ static bool grow(int64_t **columns, size_t count, int64_t *capacity)
     return true;
 }
 
-/* Makes room for one more value in each of the columns. Returns false if memory is or was missing. */
-static bool make_room(bc_histories *histories, int64_t used, int64_t **columns, size_t count, int64_t *capacity)
+/* Makes space for one more value in each of the columns. Returns false after the first lack of memory. */
+static bool make_space(bc_histories *histories, int64_t used, int64_t **columns, size_t count, int64_t *capacity)
 {
     if (!histories->failed && used == *capacity)
         histories->failed = !grow(columns, count, capacity);
@@ -78,7 +78,7 @@ void bc_histories_begin(bc_histories *histories, int64_t row)
 {
     bc_history_columns *out = &histories->columns;
     int64_t **columns = &out->first_row;
-    if (!make_room(histories, out->count, columns, HISTORY_COLUMNS, &histories->capacity))
+    if (!make_space(histories, out->count, columns, HISTORY_COLUMNS, &histories->capacity))
         return;
     const int64_t history = out->count++;
     for (size_t i = 0; i < HISTORY_COLUMNS; i++)
@@ -102,8 +102,8 @@ static void count_event(bc_histories *histories, const bc_event *event, int64_t 
 {
     bc_history_columns *out = &histories->columns;
     const int64_t history = bc_histories_current(histories);
-    if ((int64_t)event->sure > out->certainty[history])
-        out->certainty[history] = (int64_t)event->sure;
+    if ((int64_t)event->certainty > out->certainty[history])
+        out->certainty[history] = (int64_t)event->certainty;
     if (event->kind == BC_TOUCH)
         out->touches[history]++;
     if (event->kind == BC_DELETE || event->kind == BC_TRUNCATE)
@@ -121,17 +121,17 @@ static const int states_after[BC_EVENTS] = {
 void bc_histories_add_event(bc_histories *histories, bc_event event)
 {
     bc_history_columns *out = &histories->columns;
-    if (!make_room(histories, out->event_count, &out->event, EVENT_COLUMNS, &histories->event_capacity))
+    if (!make_space(histories, out->event_count, &out->event, EVENT_COLUMNS, &histories->event_capacity))
         return;
-    const bool is_early = event.sure == BC_BOUNDED && event.at < histories->since;
+    const bool is_early = event.certainty == BC_BOUNDED && event.at < histories->since;
     const int64_t at = is_early ? histories->since : event.at;
     const int64_t until = event.until >= 0 && event.until < at ? at : event.until;
     count_event(histories, &event, at);
     const int64_t number = out->event_count++;
     out->event[number] = event.kind;
     out->event_at[number] = microseconds(at);
-    out->event_certainty[number] = (int64_t)event.sure;
-    out->event_until[number] = event.sure == BC_BOUNDED ? microseconds(until) : -1;
+    out->event_certainty[number] = (int64_t)event.certainty;
+    out->event_until[number] = event.certainty == BC_BOUNDED ? microseconds(until) : -1;
     out->event_priority[number] = event.priority;
     out->event_delay[number] = event.delay;
     if (at > histories->since)
@@ -151,7 +151,7 @@ void bc_histories_set_states(bc_histories *histories, int states)
 void bc_histories_add_span(bc_histories *histories, int64_t at, int state)
 {
     bc_history_columns *out = &histories->columns;
-    if (!make_room(histories, out->span_count, &out->span_at, SPAN_COLUMNS, &histories->span_capacity))
+    if (!make_space(histories, out->span_count, &out->span_at, SPAN_COLUMNS, &histories->span_capacity))
         return;
     out->span_at[out->span_count] = at;
     out->span_state[out->span_count++] = state;

@@ -1,5 +1,5 @@
-/* Collects job histories as columns: events are added one by one, and what they show about the job's states over time
- * is computed at the end (state_spans.c). */
+/* Collects job histories as columns: events are added one by one, and the job's states over time are computed at the
+ * end (state_spans.c). */
 #ifndef BC_JOB_HISTORIES_H
 #define BC_JOB_HISTORIES_H
 
@@ -21,7 +21,7 @@ enum {
 /* Times are nanoseconds, -1: unknown. */
 typedef struct {
     int kind; /* BC_PUT to BC_TRUNCATE */
-    bc_certainty sure;
+    bc_certainty certainty;
     int64_t at;       /* if bounded, the earliest possible time */
     int64_t until;    /* if bounded, the latest possible time */
     int64_t priority; /* -1: none */
@@ -48,14 +48,12 @@ void bc_histories_add_event(bc_histories *histories, bc_event event);
 /* Sets the states that the job may have had between the last event and the next one. */
 void bc_histories_set_states(bc_histories *histories, int states);
 
-/* Adds a span. */
 void bc_histories_add_span(bc_histories *histories, int64_t at, int state);
 
 /* Completes the current history: tightens the bounds of its events by those of later ones, and computes spans, the time
  * in each state, and the bounds of the first reserve and of the end. */
 void bc_histories_finish(bc_histories *histories);
 
-/* Returns the current history. */
 static inline int64_t bc_histories_current(const bc_histories *histories)
 {
     return histories->columns.count - 1;

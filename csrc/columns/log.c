@@ -125,7 +125,7 @@ static int digit(char c)
 /* Writes the tube's name, at most TOPIC_MAX bytes, and returns its length; -1 for a topic that has no tube. */
 static int32_t tube_of_topic(hs_slice topic, char *tube)
 {
-    int32_t made = 0;
+    int32_t length = 0;
     if (topic.length == 0 || topic.length > TOPIC_MAX)
         return -1;
     for (size_t at = 0; at < topic.length; at++) {
@@ -133,7 +133,7 @@ static int32_t tube_of_topic(hs_slice topic, char *tube)
         if (*text != '%') {
             if (!is_kept((unsigned char)*text))
                 return -1;
-            tube[made++] = *text;
+            tube[length++] = *text;
             continue;
         }
         int high = at + 2 < topic.length ? digit(text[1]) : -1;
@@ -141,10 +141,10 @@ static int32_t tube_of_topic(hs_slice topic, char *tube)
         /* Bytes that need no escape are never escaped: a topic has one spelling. */
         if (high < 0 || low < 0 || is_kept((unsigned char)(high * 16 + low)))
             return -1;
-        tube[made++] = (char)(high * 16 + low);
+        tube[length++] = (char)(high * 16 + low);
         at += 2;
     }
-    return made;
+    return length;
 }
 
 /* --- rows --- */

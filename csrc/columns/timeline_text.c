@@ -57,11 +57,11 @@ static bool take_event(text *rest, bc_event *event)
     if (!take_kind(rest, &event->kind))
         return false;
     if (takes(rest, "?"))
-        event->sure = BC_BOUNDED;
+        event->certainty = BC_BOUNDED;
     else if (!take_number(rest, &event->at))
         return false;
     else if (event->kind == BC_DUE)
-        event->sure = BC_DERIVED; /* from the delay */
+        event->certainty = BC_DERIVED; /* from the delay */
     if (takes(rest, ",pri=") && !take_number(rest, &event->priority))
         return false;
     if (takes(rest, ",delay=") && !take_number(rest, &event->delay))

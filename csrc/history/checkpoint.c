@@ -67,7 +67,7 @@ static bool belongs_in_checkpoint(const bs_history *history, const bs_spot *spot
     if (!timeline || timeline->restored)
         return timeline != NULL;
     const bs_follower *follower = history->followers[history->files[spot->full >> BS_HISTORY_OFFSET_BITS].folder];
-    return !bs_log_before(bs_follower_position(follower), follower->checkpointed);
+    return !bs_position_before(bs_follower_position(follower), follower->checkpointed);
 }
 
 static int write_job(void *context, uint64_t id, const bs_spot *spot)
@@ -110,9 +110,9 @@ static int write_job(void *context, uint64_t id, const bs_spot *spot)
 /* A folder that has not been read as far as before keeps its old position, because its jobs are known up to there. */
 static void write_folder(output *out, const bs_follower *follower)
 {
-    bs_log_position position = bs_follower_position(follower);
+    bs_binlog_position position = bs_follower_position(follower);
     int64_t needed_from = bs_history_needed_from(out->history, follower->index);
-    if (bs_log_before(position, follower->checkpointed))
+    if (bs_position_before(position, follower->checkpointed))
         position = follower->checkpointed;
     if (follower->number == 0)
         needed_from = follower->bad_from;
@@ -192,7 +192,7 @@ static int read_events(const bs_history *history, input *in, const job_record *r
 }
 
 /* Returns 0 or a negative errno. */
-static int read_timeline(const bs_history *history, input *in, const job_record *record, bs_timeline **made)
+static int read_timeline(const bs_history *history, input *in, const job_record *record, bs_timeline **created)
 {
     const bs_entry none = {.id = 0};
     bs_timeline *timeline = bs_timeline_new(&none, &none);
@@ -214,7 +214,7 @@ static int read_timeline(const bs_history *history, input *in, const job_record 
     if (error)
         free(timeline);
     else
-        *made = timeline;
+        *created = timeline;
     return error;
 }
 
@@ -294,7 +294,7 @@ void bs_history_resume_folder(bs_history *history, bs_follower *follower)
         if (strcmp(saved->key, follower->key) != 0)
             continue;
         follower->bad_from = saved->needed_from;
-        if (bs_log_before(follower->checkpointed, saved->position))
+        if (bs_position_before(follower->checkpointed, saved->position))
             follower->checkpointed = saved->position;
     }
 }

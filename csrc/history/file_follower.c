@@ -39,7 +39,7 @@ void bs_history_release_file(bs_history *history, uint32_t index)
     const bs_follower *follower = history->followers[file->folder];
     if (file->jobs > 0 || (follower->fd >= 0 && follower->file == index))
         return;
-    bs_full_entries_leave(&history->fulls, file->folder, file->number);
+    bs_full_entries_close(&history->fulls, file->folder, file->number);
     file->number = 0;
 }
 
@@ -74,9 +74,11 @@ static int64_t lowest_listed(const bs_follower *follower, uint32_t above, uint32
 /* Lists twice, because a listing may miss a file that is being renamed, but a file is renamed only once. */
 static int64_t lowest_above(const bs_follower *follower, uint32_t above, uint32_t bad_from)
 {
-    int64_t one = lowest_listed(follower, above, bad_from);
-    int64_t other = one < 0 ? one : lowest_listed(follower, above, bad_from);
-    return other > 0 && (one == 0 || other < one) ? other : other < 0 ? other : one;
+    const int64_t first = lowest_listed(follower, above, bad_from);
+    const int64_t second = first < 0 ? first : lowest_listed(follower, above, bad_from);
+    if (second < 0 || first == 0)
+        return second;
+    return second > 0 && second < first ? second : first;
 }
 
 /* --- from file to file ------------------------------------------------------------------------------------ */
@@ -117,7 +119,7 @@ static int begin_file(bs_history *history, bs_follower *follower, int fd, uint32
         follower->scan.offset = follower->scan.length;
     follower->number = number;
     follower->file = (uint32_t)index;
-    follower->whole = !last || unreadable;
+    follower->complete = !last || unreadable;
     follower->fd = fd;
     follower->failed = 0;
     follower->invalid_length = 0;
@@ -131,13 +133,13 @@ static int next_file(bs_history *history, bs_follower *follower, uint32_t durabl
     uint32_t number = before + 1;
     if (before >= durable_file)
         return 0;
-    int fd = before == 0 ? -ENOENT : bs_open_log(follower->dir_fd, number);
+    int fd = before == 0 ? -ENOENT : bs_open_under_any_name(follower->dir_fd, number);
     if (fd == -ENOENT) {
         int64_t found = lowest_above(follower, before, before == 0 ? follower->bad_from : 0);
         if (found <= 0)
             return (int)found;
         number = (uint32_t)found;
-        fd = number > durable_file ? -ENOENT : bs_open_log(follower->dir_fd, number);
+        fd = number > durable_file ? -ENOENT : bs_open_under_any_name(follower->dir_fd, number);
     }
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd; /* a file that was removed meanwhile: the next call lists again */
@@ -152,7 +154,7 @@ static int next_file(bs_history *history, bs_follower *follower, uint32_t durabl
 /* Extends the scan to the durable position. Returns 1, 0 if there is nothing new in the file, or a negative errno. */
 static int extend_scan(bs_follower *follower, uint32_t durable_file, uint64_t durable_end)
 {
-    if (follower->whole)
+    if (follower->complete)
         return 1;
     bool last = follower->number == durable_file;
     if (follower->number > durable_file || (last && durable_end <= follower->scan.offset))
@@ -160,8 +162,8 @@ static int extend_scan(bs_follower *follower, uint32_t durable_file, uint64_t du
     int error = bs_scan_extend(&follower->scan, last ? durable_end : UINT64_MAX);
     if (error)
         return error;
-    follower->whole = !last;
-    return follower->whole || follower->scan.length != follower->invalid_length;
+    follower->complete = !last;
+    return follower->complete || follower->scan.length != follower->invalid_length;
 }
 
 /* --- entries ---------------------------------------------------------------------------------------------- */
@@ -169,15 +171,15 @@ static int extend_scan(bs_follower *follower, uint32_t durable_file, uint64_t du
 static int add_scan_fault(bs_history *history, const bs_follower *follower)
 {
     const bs_scan *scan = &follower->scan;
+    const uint32_t folder = follower->index;
+    const uint32_t file = follower->number;
     if (scan->torn)
-        return bs_history_add_fault(history, follower->index, follower->number, scan->at,
-                                 "the last entry was not written to its end");
+        return bs_history_add_fault(history, folder, file, scan->at, "the last entry was not written to its end");
     if (scan->next >= scan->length)
-        return bs_history_add_fault(history, follower->index, follower->number, scan->at,
-                                 "unreadable entry: %s; the rest of the file is lost", scan->fault);
-    return bs_history_add_fault(history, follower->index, follower->number, scan->at,
-                             "unreadable entry: %s; reading goes on at %llu", scan->fault,
-                             (unsigned long long)scan->next);
+        return bs_history_add_fault(history, folder, file, scan->at,
+                                    "unreadable entry: %s; the rest of the file is lost", scan->fault);
+    return bs_history_add_fault(history, folder, file, scan->at, "unreadable entry: %s; reading goes on at %llu",
+                                scan->fault, (unsigned long long)scan->next);
 }
 
 bool bs_follower_retries(bs_follower *follower, uint64_t offset, int error)
@@ -190,26 +192,27 @@ bool bs_follower_retries(bs_follower *follower, uint64_t offset, int error)
 }
 
 /* After several failed attempts skips the rest of the file. */
-static int unreadable(bs_history *history, bs_follower *follower, int error)
+static int skip_unreadable(bs_history *history, bs_follower *follower, int error)
 {
     bs_scan *scan = &follower->scan;
     if (bs_follower_retries(follower, scan->offset, error))
         return error;
     int result = bs_history_add_fault(history, follower->index, follower->number, scan->offset,
-                                 "it cannot be read: %s; what follows in the file so far is lost", strerror(-error));
+                                      "it cannot be read: %s; what follows in the file so far is lost",
+                                      strerror(-error));
     if (result)
         return result;
     scan->offset = scan->end = scan->length;
     return 0;
 }
 
-/* Handles the result of the scan. Returns 0 or the result of bs_history_apply. */
-static int apply_found(bs_history *history, bs_follower *follower, int found)
+/* Handles a result of bs_scan_next other than its end. Returns 0 or the result of bs_history_apply. */
+static int handle_result(bs_history *history, bs_follower *follower, int scanned)
 {
     bs_scan *scan = &follower->scan;
-    if (found < 0)
-        return unreadable(history, follower, found);
-    if (found == BS_SCAN_ENTRY) {
+    if (scanned < 0)
+        return skip_unreadable(history, follower, scanned);
+    if (scanned == BS_SCAN_ENTRY) {
         int result = bs_history_apply(history, follower);
         if (result != 0)
             scan->offset = scan->end = scan->at;
@@ -223,11 +226,11 @@ static int apply_found(bs_history *history, bs_follower *follower, int found)
 
 /* Returns whether this is the end of the file for now. In a file that is being written, invalid bytes at the end may
  * become an entry. */
-static bool ends(bs_follower *follower, int found)
+static bool ends_for_now(bs_follower *follower, int scanned)
 {
     const bs_scan *scan = &follower->scan;
-    if (found != BS_SCAN_FAULT || scan->next < scan->length || follower->whole)
-        return found == BS_SCAN_END;
+    if (scanned != BS_SCAN_FAULT || scan->next < scan->length || follower->complete)
+        return scanned == BS_SCAN_END;
     follower->invalid_length = scan->length;
     return true;
 }
@@ -238,17 +241,17 @@ static int read_file(bs_history *history, bs_follower *follower, uint64_t *left,
     bs_scan *scan = &follower->scan;
     while (*left > 0 && bs_bytes_length(&history->items) < budget) {
         uint64_t from = scan->offset;
-        int found = bs_scan_next(scan);
-        if (ends(follower, found)) {
+        int scanned = bs_scan_next(scan);
+        if (ends_for_now(follower, scanned)) {
             /* Bytes behind the last entry may change, so the window drops them. */
-            int error = follower->whole ? 0 : bs_scan_extend(scan, scan->offset);
+            int error = follower->complete ? 0 : bs_scan_extend(scan, scan->offset);
             return error ? error : BS_HISTORY_END;
         }
-        int result = apply_found(history, follower, found);
+        int result = handle_result(history, follower, scanned);
         if (result != 0)
             return result;
         uint64_t read = scan->offset - from;
-        history->facts.bytes += read;
+        history->stats.bytes += read;
         *left -= read < *left ? read : *left;
     }
     return BS_HISTORY_MORE;
@@ -261,13 +264,13 @@ static int read_on(bs_history *history, bs_follower *follower, uint32_t durable_
     uint64_t left = budget;
     for (;;) {
         int result = follower->fd < 0 ? next_file(history, follower, durable_file, durable_end)
-                                   : extend_scan(follower, durable_file, durable_end);
+                                      : extend_scan(follower, durable_file, durable_end);
         if (result <= 0)
             return result < 0 ? result : BS_HISTORY_END;
         result = read_file(history, follower, &left, budget);
         if (result != BS_HISTORY_END)
             return result;
-        if (!follower->whole)
+        if (!follower->complete)
             return BS_HISTORY_END;
         close_file(history, follower);
     }
@@ -287,7 +290,7 @@ int bs_history_read(bs_history *history, uint32_t folder, uint32_t durable_file,
 
 /* --- read positions -------------------------------------------------------------------------------------- */
 
-bs_log_position bs_history_position(const bs_history *history, uint32_t folder)
+bs_binlog_position bs_history_position(const bs_history *history, uint32_t folder)
 {
     return bs_follower_position(history->followers[folder]);
 }
@@ -306,7 +309,7 @@ int64_t bs_history_needed_from(bs_history *history, uint32_t folder)
         }
         if (!lowest)
             return reading;
-        if (bs_log_exists(follower->dir_fd, lowest->number))
+        if (bs_exists_under_any_name(follower->dir_fd, lowest->number))
             return lowest->number;
         lowest->gone = true;
     }
@@ -314,15 +317,15 @@ int64_t bs_history_needed_from(bs_history *history, uint32_t folder)
 
 void bs_history_set_checkpointed(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset)
 {
-    bs_log_position position = {file, offset};
+    bs_binlog_position position = {file, offset};
     bs_follower *follower = history->followers[folder];
-    if (bs_log_before(follower->checkpointed, position))
+    if (bs_position_before(follower->checkpointed, position))
         follower->checkpointed = position;
 }
 
 void bs_history_set_archived(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset)
 {
-    history->followers[folder]->archived = (bs_log_position){file, offset};
+    history->followers[folder]->archived = (bs_binlog_position){file, offset};
 }
 
 /* --- folders ---------------------------------------------------------------------------------------------- */

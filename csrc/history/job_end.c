@@ -16,9 +16,9 @@ typedef struct {
     const bs_entry *last; /* the entry that ended the job */
     bs_spot spot;
     bs_timeline *timeline; /* includes the end when the message is appended */
-    bs_entry full; /* if `unreadable` is 0 */
+    bs_entry full; /* if `full_error` is 0 */
     bs_scan *scan; /* has the full entry */
-    int unreadable; /* why the full entry cannot be read: a negative errno, or 0 */
+    int full_error; /* why the full entry cannot be read: a negative errno, or 0 */
     bs_name tube;
     uint32_t body_size; /* without the CR LF */
     bool without_body;
@@ -26,23 +26,23 @@ typedef struct {
 
 /* --- topics ----------------------------------------------------------------------------------------------- */
 
-/* Returns the tube of a job with its topic; without topic if the caller has to provide it. */
-static const bs_name *with_topic(bs_history *history, uint32_t number, const bs_name *tube)
+/* Returns the tube of a job with its topic; the topic is NULL if the caller has to provide it. */
+static const bs_name *tube_with_topic(bs_history *history, uint32_t number, const bs_name *tube)
 {
-    const bs_name *other = &history->other;
+    const bs_name *other = &history->unnumbered_tube;
     if (number < history->names.count)
         tube = &history->names.names[number];
     else if (other->name && other->length == tube->length && memcmp(other->name, tube->name, tube->length) == 0)
         tube = other;
-    memcpy(history->wanted, tube->name, tube->length);
-    history->wanted_length = tube->length;
+    memcpy(history->topicless, tube->name, tube->length);
+    history->topicless_length = tube->length;
     return tube;
 }
 
 const char *bs_history_tube(const bs_history *history, size_t *length)
 {
-    *length = history->wanted_length;
-    return history->wanted;
+    *length = history->topicless_length;
+    return history->topicless;
 }
 
 /* Replaces an owned text by a copy of these bytes. Returns 0 or -ENOMEM. */
@@ -59,16 +59,16 @@ static int set_text(char **text, const char *bytes, size_t length)
 
 int bs_history_set_topic(bs_history *history, const char *topic, size_t length)
 {
-    if (length == 0 || length > UINT8_MAX || history->wanted_length == 0)
+    if (length == 0 || length > UINT8_MAX || history->topicless_length == 0)
         return -EINVAL;
-    int64_t number = bs_names_number(&history->names, history->wanted, history->wanted_length, BS_INDEX_MANY);
+    int64_t number = bs_names_number(&history->names, history->topicless, history->topicless_length, BS_INDEX_MANY);
     if (number < 0)
         return (int)number;
-    bs_name *tube = number == BS_INDEX_MANY ? &history->other : &history->names.names[number];
+    bs_name *tube = number == BS_INDEX_MANY ? &history->unnumbered_tube : &history->names.names[number];
     int error = 0;
-    if (tube == &history->other) {
-        error = set_text(&tube->name, history->wanted, history->wanted_length);
-        tube->length = history->wanted_length;
+    if (tube == &history->unnumbered_tube) {
+        error = set_text(&tube->name, history->topicless, history->topicless_length);
+        tube->length = history->topicless_length;
     }
     if (!error)
         error = set_text(&tube->topic, topic, length);
@@ -104,10 +104,10 @@ static char *number_property(char *out, const char *name, uint64_t number)
 static char *write_properties(char *out, const job_end *end)
 {
     const bs_entry *last = end->last;
-    const char *how = last->ended == BS_ENDED_TRUNCATED ? "truncated" : "deleted";
+    const char *tag = last->ended == BS_ENDED_TRUNCATED ? "truncated" : "deleted";
     out = text_property(out, "TUBE", end->tube.name, end->tube.length);
     out = number_property(out, "KEYS", last->id);
-    out = text_property(out, "TAGS", how, strlen(how));
+    out = text_property(out, "TAGS", tag, strlen(tag));
     out = bs_write_text(begin_property(out, "UNIQ_KEY"), end->follower->key);
     out = bs_write_number(bs_write_text(out, "-"), end->follower->number);
     out = bs_write_number(bs_write_text(out, "-"), end->follower->scan.at);
@@ -178,10 +178,10 @@ static int add_full_entry_fault(const job_end *end, int error)
 static int write_message(job_end *end)
 {
     bs_history *history = end->history;
-    const uint32_t body_size = end->unreadable ? end->last->body_size : end->full.body_size;
+    const uint32_t body_size = end->full_error ? end->last->body_size : end->full.body_size;
     end->body_size = body_size > 2 ? body_size - 2 : 0;
-    end->without_body = end->unreadable || body_size - 2 > history->most_body;
-    int error = end->unreadable ? add_full_entry_fault(end, end->unreadable) : 0;
+    end->without_body = end->full_error || body_size - 2 > history->most_body;
+    int error = end->full_error ? add_full_entry_fault(end, end->full_error) : 0;
     if (!error)
         error = reserve_message(end);
     if (!error)
@@ -198,8 +198,8 @@ static int write_message(job_end *end)
         (void)append_message(end);
         (void)add_full_entry_fault(end, error);
     }
-    history->facts.left_out += end->without_body;
-    history->facts.finished++;
+    history->stats.left_out += end->without_body;
+    history->stats.finished++;
     history->item_count++;
     return 0;
 }
@@ -209,32 +209,33 @@ int bs_history_end_job(bs_history *history, bs_follower *follower, const bs_spot
     const bs_entry *last = &follower->scan.entry;
     job_end end = {
         .history = history, .follower = follower, .last = last, .spot = *spot, .timeline = bs_timeline_of(spot)};
-    end.unreadable = bs_history_find_full(history, last->id, spot, &end.full, &end.scan);
-    if (end.unreadable && end.unreadable != -ENOENT && end.unreadable != -ESTALE &&
-        bs_follower_retries(follower, follower->scan.at, end.unreadable))
-        return end.unreadable;
-    if (!end.unreadable)
+    end.full_error = bs_history_find_full(history, last->id, spot, &end.full, &end.scan);
+    if (end.full_error && end.full_error != -ENOENT && end.full_error != -ESTALE &&
+        bs_follower_retries(follower, follower->scan.at, end.full_error))
+        return end.full_error;
+    if (!end.full_error)
         end.tube = (bs_name){.name = (char *)end.full.name, .length = end.full.name_length};
     if (!end.tube.name && spot->tube >= history->names.count) {
-        history->facts.orphans++;
+        history->stats.orphans++;
         bs_history_forget(history, last->id, spot);
         return 0;
     }
-    end.tube = *with_topic(history, spot->tube, &end.tube);
+    end.tube = *tube_with_topic(history, spot->tube, &end.tube);
     if (!end.tube.topic)
         return BS_HISTORY_TOPIC;
     const bool has_timeline = end.timeline != NULL;
     if (!has_timeline)
-        end.timeline = bs_history_timeline_of_put(spot, end.unreadable ? NULL : &end.full, last);
+        end.timeline = bs_history_timeline_of_put(spot, end.full_error ? NULL : &end.full, last);
     if (!end.timeline)
         return -ENOMEM;
     int error = write_message(&end);
     if (!has_timeline)
         free(end.timeline);
     end.spot.last_short = has_timeline ? (uintptr_t)end.timeline : 0;
+    if (error && end.spot.last_short != spot->last_short) /* the timeline has moved */
+        (void)bs_index_put(&history->index, last->id, &end.spot); /* does not fail for a job with a timeline */
     if (error)
-        return end.spot.last_short == spot->last_short ? error
-                                                       : bs_index_put(&history->index, last->id, &end.spot) | error;
+        return error;
     bs_history_forget(history, last->id, &end.spot);
     return 0;
 }

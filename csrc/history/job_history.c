@@ -58,7 +58,7 @@ int bs_history_find_full(bs_history *history, uint64_t id, const bs_spot *spot, 
         if (bs_entry_decode(here->window + before, here->window_length - before, here->version, entry) > 0)
             return is_same_entry(entry, id, file->number) ? 0 : -ESTALE;
     }
-    const uint64_t length = current && !follower->whole ? here->length : UINT64_MAX;
+    const uint64_t length = current && !follower->complete ? here->length : UINT64_MAX;
     int error;
     bs_full_window *window =
         bs_full_entries_window(&history->fulls, follower->dir_fd, file->folder, file->number, length, &error);
@@ -71,13 +71,14 @@ int bs_history_find_full(bs_history *history, uint64_t id, const bs_spot *spot, 
     return size > 0 && is_same_entry(entry, id, file->number) ? 0 : -ESTALE;
 }
 
-/* Like bs_history_find_full for the job of the current entry. *again: 0, or an error that may be temporary. */
-static bool find_old(bs_history *history, bs_follower *follower, const bs_spot *spot, bs_entry *full, int *again)
+/* Finds the full entry of the current entry's job. *retry_error: 0, or an error that may be temporary. */
+static bool find_previous_full(bs_history *history, bs_follower *follower, const bs_spot *spot, bs_entry *full,
+                               int *retry_error)
 {
     bs_scan *scan;
     int error = bs_history_find_full(history, follower->scan.entry.id, spot, full, &scan);
     bool lasting = error == 0 || error == -ENOENT || error == -ESTALE;
-    *again = !lasting && bs_follower_retries(follower, follower->scan.at, error) ? error : 0;
+    *retry_error = !lasting && bs_follower_retries(follower, follower->scan.at, error) ? error : 0;
     return error == 0;
 }
 
@@ -100,7 +101,7 @@ bool bs_history_find_job(void *context, uint64_t id, bool last, bs_entry *entry)
 
 /* --- adding and removing jobs ------------------------------------------------------------------------------------ */
 
-static void leave(bs_history *history, const bs_spot *spot)
+static void release_full_entry(bs_history *history, const bs_spot *spot)
 {
     if (spot->full == BS_HISTORY_NO_POSITION)
         return;
@@ -113,7 +114,7 @@ void bs_history_forget(bs_history *history, uint64_t id, const bs_spot *spot)
 {
     bs_index_remove(&history->index, id);
     free(bs_timeline_of(spot));
-    leave(history, spot);
+    release_full_entry(history, spot);
 }
 
 bs_timeline *bs_history_timeline_of_put(const bs_spot *spot, const bs_entry *full, const bs_entry *entry)
@@ -156,9 +157,8 @@ static bool is_restored(const bs_spot *spot)
     return spot->last_short && bs_timeline_of(spot)->restored;
 }
 
-/* Returns whether the entry belongs to another job that has the id now. `before` is the previous full entry, or NULL.
- */
-static bool is_another(const bs_entry *entry, const bs_spot *spot, const bs_entry *before)
+/* Returns whether the entry belongs to a later job with the same id. `before` is the previous full entry, or NULL. */
+static bool is_other_job(const bs_entry *entry, const bs_spot *spot, const bs_entry *before)
 {
     if (spot->last_short)
         return bs_timeline_of(spot)->created_at != entry->created_at;
@@ -167,17 +167,17 @@ static bool is_another(const bs_entry *entry, const bs_spot *spot, const bs_entr
 
 /* Applies a full entry of a known job. Changes since its last entry become events, unless the checkpoint has them.
  * Returns 0 or a negative errno. */
-static int move_job(bs_history *history, bs_follower *follower, const bs_entry *entry, const bs_spot *old,
-                    bs_spot *spot)
+static int apply_to_known_job(bs_history *history, bs_follower *follower, const bs_entry *entry, const bs_spot *old,
+                              bs_spot *spot)
 {
-    const bs_log_position position = {follower->number, follower->scan.at};
-    const bool counts = !(is_restored(old) && bs_log_before(position, follower->checkpointed));
+    const bs_binlog_position position = {follower->number, follower->scan.at};
+    const bool adds_events = !(is_restored(old) && bs_position_before(position, follower->checkpointed));
     bs_entry before;
-    int again;
-    const bool has_before = find_old(history, follower, old, &before, &again);
-    if (again)
-        return again;
-    if (is_another(entry, old, has_before ? &before : NULL)) {
+    int retry_error;
+    const bool has_before = find_previous_full(history, follower, old, &before, &retry_error);
+    if (retry_error)
+        return retry_error;
+    if (is_other_job(entry, old, has_before ? &before : NULL)) {
         int error = begin_job(history, entry, spot);
         if (error)
             return error;
@@ -190,7 +190,7 @@ static int move_job(bs_history *history, bs_follower *follower, const bs_entry *
     if (!timeline && (differs || is_due || !only_put(entry)) &&
         !(timeline = bs_history_timeline_of_put(old, has_before ? &before : NULL, entry)))
         return -ENOMEM;
-    int error = timeline && counts ? bs_timeline_add_copy(&timeline, &history->limits, entry) : 0;
+    int error = timeline && adds_events ? bs_timeline_add_copy(&timeline, &history->limits, entry) : 0;
     spot->last_short = (uintptr_t)timeline;
     if (!error)
         error = bs_index_put(&history->index, entry->id, spot); /* does not fail for a job with a timeline */
@@ -209,12 +209,12 @@ static int apply_full(bs_history *history, bs_follower *follower)
     const uint64_t position = (uint64_t)follower->file << BS_HISTORY_OFFSET_BITS | follower->scan.at;
     bs_spot spot = {.full = position, .tube = (uint32_t)tube, .body_size = entry.state};
     const bool known = bs_index_get(&history->index, entry.id, &old);
-    int error = known ? move_job(history, follower, &entry, &old, &spot) : begin_job(history, &entry, &spot);
+    int error = known ? apply_to_known_job(history, follower, &entry, &old, &spot) : begin_job(history, &entry, &spot);
     if (error)
         return error;
     history->files[follower->file].jobs++;
     if (known)
-        leave(history, &old);
+        release_full_entry(history, &old);
     return 0;
 }
 
@@ -225,14 +225,14 @@ static int apply_short(bs_history *history, bs_follower *follower, bool is_check
     if (!bs_index_get(&history->index, entry->id, &spot) || (is_checkpointed && is_restored(&spot)))
         return 0;
     bs_entry full;
-    int again = 0;
+    int retry_error = 0;
     bs_timeline *timeline = bs_timeline_of(&spot);
     const bool new = !timeline;
     /* Without a release or bury, which set a priority, the second entry implies the put. */
     const bool implies_put = spot.body_size == BS_READY && entry->releases == 0 && entry->buries == 0;
-    const bool has_full = new && !implies_put && find_old(history, follower, &spot, &full, &again);
-    if (again)
-        return again;
+    const bool has_full = new && !implies_put && find_previous_full(history, follower, &spot, &full, &retry_error);
+    if (retry_error)
+        return retry_error;
     if (new && !(timeline = bs_history_timeline_of_put(&spot, has_full ? &full : NULL, entry)))
         return -ENOMEM;
     int error = bs_timeline_add(&timeline, &history->limits, entry);
@@ -251,10 +251,10 @@ static int apply_end(bs_history *history, bs_follower *follower, bool is_checkpo
 {
     const bs_scan *scan = &follower->scan;
     bs_spot spot;
-    if (bs_entry_is_last_id(&scan->entry))
+    if (bs_entry_has_no_job(&scan->entry))
         return 0;
     if (!bs_index_get(&history->index, scan->entry.id, &spot)) {
-        history->facts.orphans += !archived && scan->at != BS_ENTRY_HEADER;
+        history->stats.orphans += !archived && scan->at != BS_ENTRY_HEADER;
         return 0;
     }
     if (is_checkpointed && is_restored(&spot))
@@ -269,11 +269,10 @@ static int apply_end(bs_history *history, bs_follower *follower, bool is_checkpo
 int bs_history_apply(bs_history *history, bs_follower *follower)
 {
     const bs_entry *entry = &follower->scan.entry;
-    const bs_log_position position = {follower->number, follower->scan.at};
-    const bool is_checkpointed = bs_log_before(position, follower->checkpointed);
+    const bs_binlog_position position = {follower->number, follower->scan.at};
+    const bool is_checkpointed = bs_position_before(position, follower->checkpointed);
     if (entry->state == BS_INVALID)
-        return apply_end(history, follower, is_checkpointed,
-                         !bs_log_before(follower->archived, position));
+        return apply_end(history, follower, is_checkpointed, !bs_position_before(follower->archived, position));
     if (entry->name_length > 0)
         return apply_full(history, follower);
     return apply_short(history, follower, is_checkpointed);
@@ -281,7 +280,7 @@ int bs_history_apply(bs_history *history, bs_follower *follower)
 
 /* --- interface ------------------------------------------------------------------------------------------ */
 
-int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **made)
+int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **created)
 {
     if (most_events < 2)
         return -EINVAL;
@@ -299,7 +298,7 @@ int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **made)
         bs_history_free(history);
         return error;
     }
-    *made = history;
+    *created = history;
     return 0;
 }
 
@@ -338,8 +337,8 @@ void bs_history_free(bs_history *history)
         bs_follower_free(history->followers[i]);
     bs_full_entries_free(&history->fulls);
     bs_names_free(&history->names);
-    free(history->other.name);
-    free(history->other.topic);
+    free(history->unnumbered_tube.name);
+    free(history->unnumbered_tube.topic);
     bs_bytes_free(&history->items);
     bs_bytes_free(&history->checkpoint);
     free(history->files);
@@ -357,6 +356,6 @@ const char *bs_history_items(const bs_history *history, size_t *length, uint64_t
 
 const bs_history_stats *bs_history_get_stats(bs_history *history)
 {
-    history->facts.open = history->index.count;
-    return &history->facts;
+    history->stats.open = history->index.count;
+    return &history->stats;
 }

@@ -31,7 +31,7 @@ enum {
 #define BS_HISTORY_OFFSET_MASK ((UINT64_C(1) << BS_HISTORY_OFFSET_BITS) - 1)
 #define BS_HISTORY_NO_POSITION UINT64_MAX /* the position of a restored job that was not read again yet */
 
-static inline bool bs_log_before(bs_log_position a, bs_log_position b)
+static inline bool bs_position_before(bs_binlog_position a, bs_binlog_position b)
 {
     return a.file != b.file ? a.file < b.file : a.offset < b.offset;
 }
@@ -41,7 +41,7 @@ typedef struct {
     uint32_t folder;
     uint32_t number; /* 0: unused */
     uint64_t jobs;
-    bool gone;       /* removed by somebody else: it need not be kept for its jobs */
+    bool gone;       /* another process has removed it, so it need not be kept for its jobs */
 } bs_history_file;
 
 /* The read position of one folder. */
@@ -51,21 +51,21 @@ typedef struct {
     uint32_t index;
     uint32_t number; /* of the current file or, without a descriptor, of the previous one; 0: none yet */
     int fd;          /* of it, or -1 */
-    bool whole;      /* complete: no server writes to it any more */
+    bool complete;   /* no server writes to it any more */
     uint32_t file;   /* index in bs_history.files */
     uint32_t bad_from;  /* .bad files are read from this number on, and after another file */
     uint32_t failed; /* attempts to read at `failed_at` */
     uint64_t failed_at;
     uint64_t invalid_length; /* of the file when its rest was invalid; 0: never */
-    bs_log_position checkpointed;
-    bs_log_position archived; /* file 0: none */
+    bs_binlog_position checkpointed;
+    bs_binlog_position archived; /* file 0: none */
     bs_scan scan;
 } bs_follower;
 
 /* The position of a folder in a loaded checkpoint. */
 typedef struct {
     char key[BS_HISTORY_KEY_MAX + 1];
-    bs_log_position position;
+    bs_binlog_position position;
     uint32_t needed_from;
 } bs_folder_checkpoint;
 
@@ -81,9 +81,9 @@ struct bs_history {
     size_t file_capacity;
     bs_full_entries fulls;
     bs_names names;
-    bs_name other;       /* a tube without a number; its texts are owned */
-    char wanted[BS_TUBE_NAME_MAX]; /* the tube whose topic is needed */
-    uint32_t wanted_length;
+    bs_name unnumbered_tube; /* the last tube that got a topic but no number; owns its texts */
+    char topicless[BS_TUBE_NAME_MAX]; /* the tube whose topic is needed */
+    uint32_t topicless_length;
     bs_bytes items;
     uint64_t item_count;
     bs_history_fault *faults;
@@ -93,7 +93,7 @@ struct bs_history {
     bs_bytes checkpoint; /* the last result of bs_history_save_checkpoint */
     bs_folder_checkpoint *checkpoints; /* of a loaded checkpoint */
     size_t checkpoint_count;
-    bs_history_stats facts;
+    bs_history_stats stats;
 };
 
 /* --- job_history.c --- */
@@ -113,12 +113,11 @@ bs_timeline *bs_history_timeline_of_put(const bs_spot *spot, const bs_entry *ful
 /* Removes a job that is not open any more, and frees its timeline. */
 void bs_history_forget(bs_history *history, uint64_t id, const bs_spot *spot);
 
-/* Forgets all jobs. */
 void bs_history_free_jobs(bs_history *history);
 
 bs_scan_find_job bs_history_find_job;
 
-/* Records a fault. Returns 0 or -ENOMEM. */
+/* Returns 0 or -ENOMEM. */
 int bs_history_add_fault(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
@@ -147,10 +146,9 @@ void bs_follower_free(bs_follower *follower);
 /* After a failed read for the entry at `offset`: returns whether the next call should try again. */
 bool bs_follower_retries(bs_follower *follower, uint64_t offset, int error);
 
-/* Returns the read position. */
-static inline bs_log_position bs_follower_position(const bs_follower *follower)
+static inline bs_binlog_position bs_follower_position(const bs_follower *follower)
 {
-    return (bs_log_position){follower->number, follower->number ? follower->scan.offset : 0};
+    return (bs_binlog_position){follower->number, follower->number ? follower->scan.offset : 0};
 }
 
 #endif

@@ -14,7 +14,7 @@ static void counters_of(const bs_entry *entry, uint32_t counters[BS_COUNTERS])
 }
 
 /* Sets the state after the entry. */
-static void update(bs_timeline *timeline, const bs_entry *entry)
+static void set_state(bs_timeline *timeline, const bs_entry *entry)
 {
     counters_of(entry, timeline->counters);
     timeline->state = entry->state;
@@ -31,7 +31,7 @@ bs_timeline *bs_timeline_new(const bs_entry *entry, const bs_entry *put)
                       .capacity = FIRST_EVENTS,
                       .put_pri = put->pri,
                       .put_delay = bs_seconds(put->delay)};
-    update(timeline, entry);
+    set_state(timeline, entry);
     return timeline;
 }
 
@@ -97,18 +97,18 @@ int bs_timeline_add(bs_timeline **timeline, const bs_timeline_limits *limits, co
     int error = bs_timeline_reserve(timeline, limits, (*timeline)->count + 3);
     if (error)
         return error;
-    bs_timeline *of = *timeline;
-    const bs_timeline_kind kind = kind_of(of, entry);
-    const int64_t at = bs_entry_event(entry);
-    const bool includes_reserve = entry->reserve_age && entry->reserves > of->counters[RESERVES];
+    bs_timeline *grown = *timeline;
+    const bs_timeline_kind kind = kind_of(grown, entry);
+    const int64_t at = bs_entry_event_at(entry);
+    const bool includes_reserve = entry->reserve_age && entry->reserves > grown->counters[RESERVES];
     const int64_t first = includes_reserve ? bs_entry_reserved_at(entry) : at;
-    if (of->state == BS_DELAYED && kind != BS_TIMELINE_KICK && first > of->deadline)
-        push(of, limits, (bs_timeline_event){.at = of->deadline, .kind = BS_TIMELINE_DUE});
+    if (grown->state == BS_DELAYED && kind != BS_TIMELINE_KICK && first > grown->deadline)
+        push(grown, limits, (bs_timeline_event){.at = grown->deadline, .kind = BS_TIMELINE_DUE});
     if (includes_reserve)
-        push(of, limits, (bs_timeline_event){.at = first, .kind = BS_TIMELINE_RESERVE});
-    push(of, limits,
+        push(grown, limits, (bs_timeline_event){.at = first, .kind = BS_TIMELINE_RESERVE});
+    push(grown, limits,
          (bs_timeline_event){.at = at, .pri = entry->pri, .delay = bs_seconds(entry->delay), .kind = (uint8_t)kind});
-    update(of, entry);
+    set_state(grown, entry);
     return 0;
 }
 
@@ -122,7 +122,7 @@ int bs_timeline_add_copy(bs_timeline **timeline, const bs_timeline_limits *limit
             return error;
         push(*timeline, limits, (bs_timeline_event){.at = (*timeline)->deadline, .kind = BS_TIMELINE_DUE});
     }
-    update(*timeline, entry);
+    set_state(*timeline, entry);
     return 0;
 }
 

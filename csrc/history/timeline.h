@@ -57,7 +57,7 @@ typedef struct {
     bs_timeline_event events[];
 } bs_timeline;
 
-/* Creates a timeline without events in the state after `entry`; `put` has priority and delay of the put. NULL: no
+/* Creates a timeline without events, in the state after `entry`; `put` has the put's priority and delay. NULL without
  * memory. */
 bs_timeline *bs_timeline_new(const bs_entry *entry, const bs_entry *put);
 
@@ -71,7 +71,7 @@ static inline bool bs_timeline_keeps(const bs_timeline *timeline, const bs_timel
     return number < limits->head || timeline->count - number <= limits->tail;
 }
 
-/* Returns its index in `events`. */
+/* Returns the index in `events` of the kept event of this number. */
 static inline uint32_t bs_timeline_slot(const bs_timeline_limits *limits, uint32_t number)
 {
     return number < limits->head ? number : limits->head + (number - limits->head) % limits->tail;
@@ -84,7 +84,7 @@ static inline bool bs_timeline_knows(const bs_timeline *timeline, const bs_timel
            timeline->events[bs_timeline_slot(limits, number)].kind != BS_TIMELINE_UNKNOWN;
 }
 
-/* Rounds nanoseconds up to seconds. */
+/* Rounds up. */
 static inline uint32_t bs_seconds(int64_t nanoseconds)
 {
     return (uint32_t)((nanoseconds + BS_SECOND - 1) / BS_SECOND);

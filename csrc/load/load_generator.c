@@ -120,7 +120,7 @@ static bool build(bs_load *load)
 
 /* --- life ------------------------------------------------------------------------------------------------- */
 
-int bs_load_new(const bs_load_plan *plan, bs_load **made)
+int bs_load_new(const bs_load_plan *plan, bs_load **created)
 {
     bs_load *load = calloc(1, sizeof *load);
     if (!load)
@@ -132,7 +132,7 @@ int bs_load_new(const bs_load_plan *plan, bs_load **made)
     if (error)
         bs_load_free(load);
     else
-        *made = load;
+        *created = load;
     return error;
 }
 

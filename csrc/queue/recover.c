@@ -147,7 +147,7 @@ static int apply(start *s, const bs_entry *entry, bs_job *job)
         take_length(s, entry);
         return 0;
     }
-    if (!bs_entry_is_last_id(entry))
+    if (!bs_entry_has_no_job(entry))
         s->file->used = true;
     /* An id in nothing but an unchecked short entry is no reason to skip numbers. */
     if (entry->id > s->highest_id && (entry->name_length > 0 || entry->sound))

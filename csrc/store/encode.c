@@ -19,30 +19,32 @@ typedef struct {
     const char *body;
     size_t properties_length; /* without an old CRC property */
     size_t record_size;
+    size_t crc_length; /* of the CRC property, with the separator; 0: none */
     bool version_2;
     bool separator; /* 0x02 is missing before the CRC property */
-} parts;
+} item_parts;
 
-static void take_parts(const char *item, const hs_limits *limits, parts *of)
+static void split_item(const char *item, const hs_limits *limits, item_parts *parts)
 {
-    memcpy(&of->head, item, sizeof of->head);
-    of->topic = item + HS_ITEM_HEAD;
-    of->properties = of->topic + of->head.topic_length;
-    of->body = of->properties + of->head.properties_length;
-    of->properties_length = of->head.properties_length;
-    of->separator = false;
-    size_t crc = 0;
+    memcpy(&parts->head, item, sizeof parts->head);
+    parts->topic = item + HS_ITEM_HEAD;
+    parts->properties = parts->topic + parts->head.topic_length;
+    parts->body = parts->properties + parts->head.properties_length;
+    parts->properties_length = parts->head.properties_length;
+    parts->separator = false;
+    parts->crc_length = 0;
     if (limits->property_crc) {
-        if (hs_ends_with_crc(of->properties, of->properties_length))
-            of->properties_length -= HS_CRC_PROPERTY;
-        of->separator = of->properties_length > 0 && of->properties[of->properties_length - 1] != 2;
-        crc = HS_CRC_PROPERTY + (of->separator ? 1 : 0);
+        if (hs_ends_with_crc(parts->properties, parts->properties_length))
+            parts->properties_length -= HS_CRC_PROPERTY;
+        parts->separator = parts->properties_length > 0 && parts->properties[parts->properties_length - 1] != 2;
+        parts->crc_length = HS_CRC_PROPERTY + (parts->separator ? 1 : 0);
     }
     /* RocketMQ decides by characters but stores the length in bytes in one signed byte; this decides by bytes. */
-    of->version_2 = of->head.topic_length > HS_V1_TOPIC_MAX;
-    of->record_size = HS_RECORD_MIN + of->head.body_length + of->head.topic_length + of->properties_length + crc +
-                      (of->version_2 ? 1 : 0) + hs_host_size(of->head.sys_flag, HS_FLAG_BORN_IPV6) - 8 +
-                      hs_host_size(of->head.sys_flag, HS_FLAG_STORE_IPV6) - 8;
+    parts->version_2 = parts->head.topic_length > HS_V1_TOPIC_MAX;
+    parts->record_size = HS_RECORD_MIN + parts->head.body_length + parts->head.topic_length +
+                         parts->properties_length + parts->crc_length + (parts->version_2 ? 1 : 0) +
+                         hs_host_size(parts->head.sys_flag, HS_FLAG_BORN_IPV6) - 8 +
+                         hs_host_size(parts->head.sys_flag, HS_FLAG_STORE_IPV6) - 8;
 }
 
 static bool is_folder_name(const char *topic, size_t length)
@@ -71,15 +73,15 @@ static int check_item(const char *item, size_t left, const hs_limits *limits)
         return HS_ERR_QUEUE;
     if (head.sys_flag & HS_FLAG_INNER_BATCH)
         return HS_ERR_FLAG;
-    parts of;
-    take_parts(item, limits, &of);
-    if (!is_folder_name(of.topic, head.topic_length))
+    item_parts parts;
+    split_item(item, limits, &parts);
+    if (!is_folder_name(parts.topic, head.topic_length))
         return HS_ERR_TOPIC;
-    size_t crc = limits->property_crc ? HS_CRC_PROPERTY + (of.separator ? 1U : 0U) : 0U;
-    if (of.properties_length + crc > HS_PROPERTIES_MAX || memchr(of.properties, 0, of.properties_length) ||
-        !hs_is_utf8(of.properties, of.properties_length))
+    if (parts.properties_length + parts.crc_length > HS_PROPERTIES_MAX ||
+        memchr(parts.properties, 0, parts.properties_length) ||
+        !hs_is_utf8(parts.properties, parts.properties_length))
         return HS_ERR_PROPERTIES;
-    return of.record_size + HS_BLANK > (uint64_t)limits->segment_bytes ? HS_ERR_SEGMENT : 0;
+    return parts.record_size + HS_BLANK > (uint64_t)limits->segment_bytes ? HS_ERR_SEGMENT : 0;
 }
 
 int64_t hs_items_check(const char *items, size_t length, const hs_limits *limits, int64_t *fault_at)
@@ -105,13 +107,13 @@ static char *put_host(char *out, const uint8_t *ip, int32_t port, uint32_t size)
     return out + size;
 }
 
-static void write_record(char *out, const parts *of, int64_t offset, int64_t queue_offset, int64_t store_timestamp,
-                         bool property_crc)
+static void write_record(char *out, const item_parts *parts, int64_t offset, int64_t queue_offset,
+                         int64_t store_timestamp)
 {
-    const hs_item *head = &of->head;
-    hs_put32(out + HS_AT_SIZE, (int32_t)of->record_size);
-    hs_put32(out + HS_AT_MAGIC, of->version_2 ? HS_MAGIC_V2 : HS_MAGIC_V1);
-    hs_put32(out + HS_AT_BODY_CRC, (int32_t)(hs_crc32(0, of->body, head->body_length) & 0x7FFFFFFFU));
+    const hs_item *head = &parts->head;
+    hs_put32(out + HS_AT_SIZE, (int32_t)parts->record_size);
+    hs_put32(out + HS_AT_MAGIC, parts->version_2 ? HS_MAGIC_V2 : HS_MAGIC_V1);
+    hs_put32(out + HS_AT_BODY_CRC, (int32_t)(hs_crc32(0, parts->body, head->body_length) & 0x7FFFFFFFU));
     hs_put32(out + HS_AT_QUEUE_ID, head->queue_id);
     hs_put32(out + HS_AT_FLAG, head->flag);
     hs_put64(out + HS_AT_QUEUE_OFFSET, queue_offset);
@@ -125,21 +127,20 @@ static void write_record(char *out, const parts *of, int64_t offset, int64_t que
     hs_put32(at, head->reconsume_times);
     hs_put64(at + 4, head->prepared_offset);
     hs_put32(at + 12, (int32_t)head->body_length);
-    at = bs_write_bytes(at + 16, of->body, head->body_length);
-    if (of->version_2) {
+    at = bs_write_bytes(at + 16, parts->body, head->body_length);
+    if (parts->version_2) {
         hs_put16(at, (int16_t)head->topic_length);
         at += 2;
     } else {
         *at++ = (char)head->topic_length;
     }
-    at = bs_write_bytes(at, of->topic, head->topic_length);
-    size_t crc = property_crc ? HS_CRC_PROPERTY + (of->separator ? 1U : 0U) : 0U;
-    hs_put16(at, (int16_t)(of->properties_length + crc));
-    at = bs_write_bytes(at + 2, of->properties, of->properties_length);
-    if (of->separator)
+    at = bs_write_bytes(at, parts->topic, head->topic_length);
+    hs_put16(at, (int16_t)(parts->properties_length + parts->crc_length));
+    at = bs_write_bytes(at + 2, parts->properties, parts->properties_length);
+    if (parts->separator)
         *at = 2;
-    if (property_crc)
-        hs_seal_record(out, of->record_size);
+    if (parts->crc_length > 0)
+        hs_seal_record(out, parts->record_size);
 }
 
 /* Writes the first 8 bytes of the rest of the segment. */
@@ -159,13 +160,12 @@ int hs_encode(hs_queues *queues, const hs_limits *limits, const char *items, siz
     encoding->count = 0;
     encoding->why = HS_ENCODED_ALL;
     while (encoding->consumed < length) {
-        parts of;
-        take_parts(items + encoding->consumed, limits, &of);
+        item_parts parts;
+        split_item(items + encoding->consumed, limits, &parts);
         int64_t offset = encoding->offset + (int64_t)encoding->produced;
         int64_t space = encoding->segment_end - offset;
-        size_t wanted = of.record_size;
-        bool fits = (int64_t)wanted + HS_BLANK <= space;
-        if (capacity - encoding->produced < (fits ? wanted : HS_BLANK)) {
+        bool fits = (int64_t)parts.record_size + HS_BLANK <= space;
+        if (capacity - encoding->produced < (fits ? parts.record_size : HS_BLANK)) {
             encoding->why = HS_ENCODED_OUTPUT_FULL;
             return 0;
         }
@@ -174,25 +174,25 @@ int hs_encode(hs_queues *queues, const hs_limits *limits, const char *items, siz
             return 0;
         }
         int64_t queue_offset = 0;
-        if (hs_in_queue(of.head.sys_flag)) {
-            int32_t number = hs_queues_get(queues, of.topic, of.head.topic_length, of.head.queue_id, 0);
+        if (hs_in_queue(parts.head.sys_flag)) {
+            int32_t number = hs_queues_get(queues, parts.topic, parts.head.topic_length, parts.head.queue_id, 0);
             if (number < 0)
                 return number;
             queue_offset = hs_queues_take(queues, number);
         }
-        int64_t at = of.head.store_timestamp;
+        int64_t at = parts.head.store_timestamp;
         if (at == 0)
             at = encoding->now > encoding->store_timestamp ? encoding->now : encoding->store_timestamp;
         if (at > encoding->store_timestamp)
             encoding->store_timestamp = at;
-        write_record(out + encoding->produced, &of, offset, queue_offset, at, limits->property_crc != 0);
+        write_record(out + encoding->produced, &parts, offset, queue_offset, at);
         if (offsets) {
             *offsets++ = offset;
             *offsets++ = queue_offset;
         }
         encoding->last_offset = offset;
-        encoding->produced += wanted;
-        encoding->consumed += of.head.size;
+        encoding->produced += parts.record_size;
+        encoding->consumed += parts.head.size;
         encoding->count++;
     }
     return 0;

@@ -14,7 +14,7 @@ from binlog.reader import HEADER, JOBREC, SHORT, files
 
 from beanstalkd_py.binlog.file_usage import folder_usage
 from beanstalkd_py.binlog.folders import inspect_folder
-from beanstalkd_py.core.binlog_reader import Found, Reader, Selection
+from beanstalkd_py.core.binlog_reader import ReadResult, Reader, Selection
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.shared_memory import new_shared
 
@@ -157,7 +157,7 @@ def test_speed_on_one_core(tmp_path: Path, body: int, printed: str) -> None:
     with Path(os.devnull).open("wb") as out:
         for path in files(tmp_path / "jobs"):
             reader.open(int(path.suffix[1:]), path.name)
-            while reader.run(64 * MIB) == Found.MORE:
+            while reader.run(64 * MIB) == ReadResult.MORE:
                 out.write(reader.text())
             size += reader.facts().end
     took_s = time.process_time() - began
