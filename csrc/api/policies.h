@@ -6,7 +6,7 @@
 
 /* cdef begin */
 
-/* What happens to a job that comes back from its client for the last time. */
+/* The treatment of a job that comes back after bs_policy.max_reserves reserves. */
 typedef enum { BS_THEN_BURY, BS_THEN_DELETE, BS_THEN_MOVE } bs_policy_then;
 
 /* One policy. The pattern has *, ?, [abc], [a-z] and [!abc]; it is valid, as tube_policies.py checks. */

@@ -59,7 +59,7 @@ enum { BS_TRACE_NOTHING, BS_TRACE_CONNECTIONS, BS_TRACE_COMMANDS };
 /* Sets the trace level, and after how long a command is logged as slow; 0: never. */
 void bs_core_trace(bs_core *core, int level, int64_t slow_ns);
 
-/* Returns freed memory of this process to the system: about 0.1 s per GB. */
+/* Returns freed memory of this process to the system; takes about 0.1 s per GB. */
 void bs_trim_memory(void);
 
 /* --- the loop --------------------------------------------------------------------------------------------- */
@@ -83,8 +83,8 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger);
 /* Adopts a connected socket, which the core closes, also on failure. */
 int bs_core_adopt(bs_core *core, int fd);
 
-/* Adopts every socket that arrives by SCM_RIGHTS on this Unix socket, which stays the caller's. A message has as many
- * bytes as descriptors, 64 at most, so that descriptors that could not be received are counted as closed. */
+/* Adopts every socket that arrives by SCM_RIGHTS on this Unix socket, which the caller closes. A message has as many
+ * bytes as descriptors, 64 at most, so that the core can count descriptors that it could not receive. */
 int bs_core_adopt_from(bs_core *core, int channel_fd);
 
 /* Makes bs_core_run return with BS_RUN_EXTERNAL while this descriptor is readable. */
@@ -136,10 +136,10 @@ typedef struct {
 /* Takes one event: 1, or 0 if there is none. */
 int bs_core_next_event(bs_core *core, bs_event *event);
 
-/* Gives a session the reply it waits for. A session that has ended meanwhile is no error. */
+/* Sends a session the reply it waits for; ignores a session that has ended. */
 int bs_core_answer(bs_core *core, uint64_t session, const char *bytes, size_t length, bs_now now);
 
-/* Returns the producers and workers among the connections of all workers, as of the last BS_EVENT_STATS. */
+/* Counts the producers and workers among the connections of all workers, as of the last BS_EVENT_STATS. */
 void bs_core_roles(const bs_core *core, uint64_t *producers, uint64_t *workers);
 
 /* --- connections and tubes -------------------------------------------------------------------------------- */
@@ -179,9 +179,9 @@ const char *bs_core_tubes(bs_core *core, size_t *length);
 enum { BS_TUBE_STATS_MAX = 512 };
 
 /* Writes the statistics of tubes of this shard from slot `*first` on, as a msgpack array each: the name as bytes, and
- * the numbers that control/tube_stats.py lists, times in milliseconds. Writes at most `capacity` bytes, at least
- * BS_TUBE_STATS_MAX, and returns how many; `*first` is then the next slot, or -1 after the last one. A tube that exists
- * all the time is reported once. */
+ * the numbers that control/tube_stats.py lists, times in milliseconds. `capacity` is at least BS_TUBE_STATS_MAX. Returns
+ * the bytes written; sets `*first` to the next slot, or to -1 after the last one. A series of calls reports a tube that
+ * exists all the time once. */
 size_t bs_core_tube_stats(const bs_core *core, int64_t *first, char *buffer, size_t capacity, bs_now now);
 
 /* --- admin operations ------------------------------------------------------------------------------------- */
@@ -230,9 +230,9 @@ int bs_core_feed(bs_core *core, uint64_t session, const char *bytes, size_t leng
 /* Ends the input, as a client does that closes its sending side. */
 int bs_core_finish(bs_core *core, uint64_t session, bs_now now);
 
-/* Moves up to `capacity` bytes of output that may leave into `buffer`; returns how many, or -ENOENT. Call
- * bs_core_commit first, because replies must not precede the write. A session with too much output resumes at the next
- * tick or commit. */
+/* Moves up to `capacity` bytes of output that no longer waits for a sync into `buffer`; returns how many, or -ENOENT.
+ * Call bs_core_commit first, because replies must not precede the write. A session with too much output resumes at the
+ * next tick or commit. */
 int64_t bs_core_output(bs_core *core, uint64_t session, char *buffer, size_t capacity);
 
 /* Ends a session as a closed connection does. Unknown sessions are ignored. */
@@ -247,9 +247,9 @@ int bs_core_commit(bs_core *core, bs_now now);
 /* --- upcalls: requests that Python handles with other workers --------------------------------------------- */
 
 enum {
-    BS_UPCALL_FRAME = 1,      /* worker `shard` has sent the PYTHON frame `bytes`, with the descriptor `fd`, the
-                               * caller's, if that is not -1. Later frames of that worker wait for bs_core_resume_peers */
-    BS_UPCALL_PEER_CLOSED,    /* the worker `shard` has closed its end, or died: bs_core_lose_peer */
+    BS_UPCALL_FRAME = 1,      /* worker `shard` has sent the PYTHON frame `bytes`, and maybe `fd`, now the caller's.
+                               * Later frames of that worker wait for bs_core_resume_peers */
+    BS_UPCALL_PEER_CLOSED,    /* the worker `shard` has closed its end, or died: call bs_core_lose_peer */
     BS_UPCALL_PROTOCOL_ERROR, /* the worker `shard` has sent bytes that are no frame */
     BS_UPCALL_OUTPUT,         /* the proxy at `shard` has sent `bytes` for `session`, after BS_UPCALL_FIND_JOB */
     BS_UPCALL_FIND_JOB,       /* the command in `bytes` needs the worker that has its job; `session` waits */
@@ -276,12 +276,12 @@ int bs_core_next_upcall(bs_core *core, bs_upcall *upcall);
 /* Continues with the frames that waited until all BS_UPCALL_FRAME were handled. 1: there are new upcalls. */
 int bs_core_resume_peers(bs_core *core, bs_now now);
 
-/* Adopts a socket to another worker, SOCK_SEQPACKET, also on failure. The previous one was lost before. 0 or a negative
- * errno. Workers without a socket are down: commands for them are answered with INTERNAL_ERROR. */
+/* Adopts a SOCK_SEQPACKET socket to another worker, after bs_core_lose_peer for the previous one; closes it on failure.
+ * 0 or a negative errno. A worker without a socket is down: the reply to commands for it is INTERNAL_ERROR. */
 int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now);
 
-/* Closes it, drops its outbox, and ends the proxies for that worker. Commands it has not answered are answered with
- * INTERNAL_ERROR. */
+/* Closes the socket to another worker, drops its outbox and ends its proxies. Commands that the worker has not answered
+ * get INTERNAL_ERROR. */
 void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now);
 
 /* The kinds of frames between workers, with the meaning of bs_frame_header.number: a session is one at its home worker,
@@ -325,23 +325,23 @@ enum {
     BS_FRAME_TO_RING     /* the next message is in the ring of the receiver */
 };
 
-/* Sends a PYTHON or FEED frame to another worker, in order; with a descriptor unless it is -1, which is closed when it
- * has left, also on failure. `session` is the session at home that the frame is about, so that the worker gets its
- * CLOSE; 0: none. -ENOENT: it has ended. -ENOTCONN: that worker is down. */
+/* Sends a PYTHON or FEED frame to another worker, in order. Owns the descriptor `fd`, which goes with the frame; -1:
+ * none. `session` is the session at home that the frame is about, so that the worker gets its CLOSE; 0: none. -ENOENT:
+ * the session has ended. -ENOTCONN: the worker is down. */
 int bs_core_send(bs_core *core, uint32_t shard, uint32_t kind, uint64_t session, const char *content, size_t length,
                  int fd);
 
 /* Sends all outboxes now, without waiting for the end of a round. */
 void bs_core_flush(bs_core *core);
 
-/* Returns the proxy for session `home` of worker `peer`, created if needed; 0: it has failed. */
+/* Returns the proxy for session `home` of worker `peer`, creating it if needed; 0 if that fails. */
 uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home);
 
 /* Relays output of the session's proxy at `shard` that arrived as an upcall. */
 void bs_core_relay_output(bs_core *core, uint64_t session, uint32_t shard, const char *bytes, size_t length,
                           bs_now now);
 
-/* The reply that a parked session waits for comes from `shard`. */
+/* Records that the reply for which a session waits comes from `shard`. */
 void bs_core_expect(bs_core *core, uint64_t session, uint32_t shard);
 
 /* Returns how many jobs a session has reserved here. */
@@ -355,8 +355,8 @@ typedef struct {
     bool producer;
     bool worker;
     bool eof;
-    bool logged;         /* these four are those of its trace, if it has one */
-    uint64_t connection; /* 0: it has none */
+    bool logged;         /* this and the next three: its trace */
+    uint64_t connection; /* 0: it has no trace */
     uint64_t commands;
     int64_t opened;
     uint32_t shard;      /* where it was */
@@ -364,17 +364,17 @@ typedef struct {
     size_t length;
 } bs_migration;
 
-/* Ends a session but not its connection, which is the caller's then. The very next call has to send it to worker
- * `shard`. `state` is valid until the next call for an upcall. -EBUSY: it cannot move now, and continues here. */
+/* Ends a session but not its connection. The caller owns the connection, and its next call must send it to worker
+ * `shard`. `state` is valid until the next call for an upcall. -EBUSY: the session cannot move now, and continues. */
 int bs_core_detach(bs_core *core, uint64_t session, uint32_t shard, bs_migration *migration, bs_now now);
 
-/* Adopts a session that another worker has detached; owns the descriptor, also on failure. */
+/* Adopts a session that another worker has detached, and its descriptor, which is closed on failure. */
 int bs_core_attach(bs_core *core, const bs_migration *migration, bs_now now);
 
-/* A connection that worker `shard` has sent never became a session here. */
+/* Records that a connection from worker `shard` was lost before it became a session here. */
 void bs_core_migration_lost(bs_core *core, uint32_t shard);
 
-/* The session does not move, and continues here. */
+/* Cancels a migration; the session continues here. */
 void bs_core_cancel_migration(bs_core *core, uint64_t session);
 
 /* cdef end */

@@ -91,7 +91,7 @@ typedef enum {
     BS_REFUSED_REASONS
 } bs_refused;
 
-/* What a tube policy has changed, other than to refuse a put. The metrics name the actions in this order. */
+/* The actions of tube policies other than to refuse a put. The metrics name them in this order. */
 typedef enum {
     BS_POLICY_DEFAULT_TTR, /* a put got its TTR */
     BS_POLICY_MAX_DELAY,   /* a delay was shortened */
@@ -99,8 +99,8 @@ typedef enum {
     BS_POLICY_DELETED,
     BS_POLICY_MOVED,
     BS_POLICY_BACKOFF,     /* a job that came back was delayed */
-    BS_POLICY_MAX_RESERVED, /* a tube stopped to hand out jobs */
-    BS_POLICY_RATE,
+    BS_POLICY_MAX_RESERVED, /* a tube became throttled, for its reserved jobs */
+    BS_POLICY_RATE,         /* a tube became throttled, for its rate */
     BS_POLICY_EXPIRED,     /* a job was deleted for its age */
     BS_POLICY_ACTIONS
 } bs_policy_action;
@@ -143,7 +143,7 @@ typedef struct {
     uint64_t binlog_files;
     uint64_t binlog_bytes;      /* in all files */
     uint64_t binlog_live_bytes; /* of these, in entries of live jobs that a reader needs */
-    uint64_t binlog_refusing;   /* 1: another file cannot be made */
+    uint64_t binlog_refusing;   /* 1: the last requested file could not be made */
     uint64_t binlog_full;       /* 1: puts are refused because the disk is full */
     uint64_t pid; /* of the process that writes here; set by the parent */
     bs_histogram sync_time;    /* nanoseconds of each sync */
@@ -151,8 +151,8 @@ typedef struct {
     bs_histogram in_queue;     /* nanoseconds, by the wall clock, from ready to reserved */
     bs_histogram latency[BS_VERBS]; /* nanoseconds, by bs_verb: latency.h */
     uint64_t job_bytes;             /* memory of its jobs: job.h */
-    uint64_t kept_bytes;            /* expected after the recovery of a worker that is replaced; the parent sets */
-    uint64_t kept_tubes;            /* these two, and the new worker resets them */
+    uint64_t kept_bytes; /* job_bytes expected after recovery; set by the parent before it replaces the worker, */
+    uint64_t kept_tubes; /* like the expected tubes, and reset by the new worker */
     uint64_t refused_puts[BS_REFUSED_REASONS]; /* by bs_refused */
     uint64_t refused_tubes;         /* commands beyond the limit of tubes */
     uint64_t refused_connections;   /* the parent's: those closed as soon as they were accepted */
