@@ -51,11 +51,11 @@ DurablePosition = Callable[[int], BinlogPosition]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One binlog folder: the key that begins its UNIQ_KEYs, and its index in JobHistories."""
+    """One binlog folder. `key` begins its UNIQ_KEYs; `index` is that of JobHistories, too."""
 
     path: Path
     key: str
-    number: int
+    index: int
 
 
 class Archive:
@@ -107,16 +107,16 @@ class Archive:
             key = new_identity(path, index)
         # Finish removals that a crash interrupted.
         remove_files(done_files_below(path, positions.removable_below.get(key, 0)))
-        number = self._histories.add_folder(path, key)
+        self._histories.add_folder(path, key)
         archived = ended.get(key, START)
         if key in positions.read:
             read = positions.read[key]
-            self._histories.set_checkpointed(number, *read)
+            self._histories.set_checkpointed(index, *read)
             # An entry that begins at the read position is not archived yet.
             archived = max(archived, BinlogPosition(read.file, read.offset - 1))
         if archived > START:
-            self._histories.set_archived(number, *archived)
-        return Shard(path, key, number)
+            self._histories.set_archived(index, *archived)
+        return Shard(path, key, index)
 
     def close(self) -> None:
         self._histories.close()
@@ -133,10 +133,10 @@ class Archive:
         self._append_pending()
         more = False
         self.read_error = ""
-        for index, shard in enumerate(self._shards):
+        for shard in self._shards:
             try:
                 progress = self._histories.read(
-                    shard.number, *self._durable_position(index), PIECE_BYTES
+                    shard.index, *self._durable_position(shard.index), PIECE_BYTES
                 )
             except OSError as error:
                 self.read_error = f"{shard.path}: {error}"
@@ -168,13 +168,12 @@ class Archive:
 
     def all_recovered(self) -> bool:
         """Return whether every folder has a durable position: a worker has recovered it."""
-        return all(self._durable_position(index).file > 0 for index in range(len(self._shards)))
+        return all(self._durable_position(shard.index).file > 0 for shard in self._shards)
 
     def faults(self) -> list[str]:
         """Return the faults found in binlogs since the last call, as `path:offset: what`."""
-        paths = {shard.number: shard.path for shard in self._shards}
         return [
-            f"{paths[fault.folder]}/binlog.{fault.file}:{fault.offset}: {fault.what}"
+            f"{self._shards[fault.folder].path}/binlog.{fault.file}:{fault.offset}: {fault.what}"
             for fault in self._histories.faults()
         ]
 
@@ -184,11 +183,11 @@ class Archive:
 
     def behind(self) -> int:
         """Return the bytes of binlog files that are durable and not read yet. Raises OSError."""
-        return sum(self._behind(index, shard) for index, shard in enumerate(self._shards))
+        return sum(map(self._behind, self._shards))
 
-    def _behind(self, index: int, shard: Shard) -> int:
-        file, offset = self._histories.position(shard.number)
-        durable_file, durable_end = self._durable_position(index)
+    def _behind(self, shard: Shard) -> int:
+        file, offset = self._histories.position(shard.index)
+        durable_file, durable_end = self._durable_position(shard.index)
         if durable_end == HEADER_BYTES:
             durable_end = 0  # the file has no entries yet, and is not read
         if file == durable_file:
@@ -197,7 +196,7 @@ class Archive:
         ahead = sum(size for number, size in sizes.items() if file <= number < durable_file)
         return max(0, ahead - offset) + (durable_end if durable_file in sizes else 0)
 
-    # --- letting files go -----------------------------------------------------------------------
+    # --- removing files -------------------------------------------------------------------------
 
     def release_files(self, thorough: bool = True) -> bool:
         """Sync the store, save the read positions and remove done files that are no longer needed.
@@ -218,7 +217,7 @@ class Archive:
         positions.checkpoint = self._histories.save_checkpoint()
         positions.log_end = self._store.log.end
         for shard in self._shards:
-            positions.read[shard.key] = BinlogPosition(*self._histories.position(shard.number))
+            positions.read[shard.key] = BinlogPosition(*self._histories.position(shard.index))
             positions.removable_below[shard.key] = self._removable_below(shard)
         try:
             self._state_bytes = positions.save(self._store.folder)
@@ -241,7 +240,7 @@ class Archive:
 
     def _removable_below(self, shard: Shard) -> int:
         unshipped = unshipped_from(top_of(shard.path), shard.key)
-        return min(self._histories.needed_from(shard.number), unshipped)
+        return min(self._histories.needed_from(shard.index), unshipped)
 
 
 def done_files_below(folder: Path, number: int) -> list[DoneFile]:

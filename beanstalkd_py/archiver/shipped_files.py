@@ -1,8 +1,8 @@
 """The file `shipped` of a binlog folder: the archiver keeps done files until they were shipped.
 
 It is a JSON object: folder identity (folder_identity.py) to the number of the last file that
-`pipeline ship` has copied. Of a folder that it does not name, for example after resharding, all
-files are kept. The server removes `shipped` if the done files exceed its limit.
+`pipeline ship` has copied. A folder that is not in it, for example after resharding, keeps all its
+files. The server removes `shipped` if the done files exceed its limit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def record_shipped(top: Path, numbers: Mapping[str, int]) -> None:
             raise
 
 
-def keep_no_longer(top: Path) -> bool:
+def remove_shipped(top: Path) -> bool:
     """Remove the file; return whether there was one. Raises OSError."""
     try:
         symlinks.remove(top / SHIPPED)

@@ -21,7 +21,7 @@ from processes import eventually
 
 from beanstalkd_py.archiver.archive import Archive, archive_rest, position_of
 from beanstalkd_py.archiver.archived_position import ARCHIVED, ArchivedPositions
-from beanstalkd_py.archiver.shipped_files import keep_no_longer, record_shipped
+from beanstalkd_py.archiver.shipped_files import record_shipped, remove_shipped
 from beanstalkd_py.archiver.store_settings import StoreSettings
 from beanstalkd_py.binlog.done_files import list_done_files, remove_files
 from beanstalkd_py.core.clocks import Now
@@ -283,7 +283,7 @@ def test_done_files_are_kept_until_they_were_shipped(world: World) -> None:
     assert finish_jobs()[0] == kept[3]
     record_shipped(world.binlog, {"of another folder": 10**6})
     assert finish_jobs()[0] == kept[3]
-    assert keep_no_longer(world.binlog) and not keep_no_longer(world.binlog)
+    assert remove_shipped(world.binlog) and not remove_shipped(world.binlog)
     assert len(finish_jobs()) <= 1
     world.check()
 

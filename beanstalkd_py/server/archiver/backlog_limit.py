@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from beanstalkd_py.archiver.shipped_files import keep_no_longer
+from beanstalkd_py.archiver.shipped_files import remove_shipped
 from beanstalkd_py.binlog.done_files import DoneFile, list_done_files, remove_files
 from beanstalkd_py.binlog.layout import top_of
 from beanstalkd_py.plural import counted
@@ -79,7 +79,7 @@ class BacklogLimit:
 
     def _release_unshipped(self) -> bool:
         """Let the archiver remove files that were not shipped; return whether it kept any."""
-        released = [top for top in {*map(top_of, self._folders)} if keep_no_longer(top)]
+        released = [top for top in {*map(top_of, self._folders)} if remove_shipped(top)]
         for top in released:
             LOGGER.warning(
                 "%s: no longer keeping binlog files that 'pipeline ship' has not copied, because"
