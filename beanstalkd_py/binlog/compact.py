@@ -62,16 +62,15 @@ def compact(folder: Folder, file_size: int, steps: Steps | None = None) -> Compa
                 _compact(read, file_size, done, steps)
     except OSError as error:
         raise errors.BinlogToolError(
-            f"cannot compact binlog folder {folder.top}: {reason_of(error)};"
-            " its jobs are what they were"
+            f"cannot compact binlog folder {folder.top}: {reason_of(error)}; its jobs are unchanged"
         ) from error
     return done
 
 
 def _check(folder: Folder, shards: list[ReadShard]) -> None:
-    """Refuse a damaged folder, because compaction would remove what repair may still rescue."""
+    """Refuse a damaged folder, because compaction would remove jobs that repair may rescue."""
     damage = damage_of_folder(folder)
-    damage += [found for read in shards for found in read.damage if not found.torn]
+    damage += [each for read in shards for each in read.damage if not each.torn]
     if damage:
         raise errors.BinlogToolError(
             f"binlog folder {folder.top} is damaged (places: {len(damage)}), first at"

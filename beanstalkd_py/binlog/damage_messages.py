@@ -14,12 +14,12 @@ def other_version(version: int) -> str:
 
 
 def cut_file(length: int, stated_in: int) -> str:
-    """The file ends before its recorded length."""
+    """Describe a file that ends before its recorded length."""
     return f"the file is cut: its entries ended at {length} when binlog.{stated_in} was written"
 
 
 def unsynced_file(length: int, stated_in: int) -> str:
-    """The same for a file that was never synced, after another boot."""
+    """Describe a file that was never synced and lost its end at a reboot."""
     return (
         f"entries are lost: they ended at {length} when binlog.{stated_in} was written,"
         " but were never synced (-F), and this is another boot"
@@ -27,7 +27,7 @@ def unsynced_file(length: int, stated_in: int) -> str:
 
 
 def unreadable_entry(why: str, next_offset: int, size: int) -> str:
-    """Bytes that are skipped; reading continues at `next_offset` of `size` bytes."""
+    """Describe skipped bytes; reading continues at `next_offset` of `size` bytes."""
     what = f"unreadable entry: {why}"
     if next_offset < size:
         return f"{what}; reading goes on at {next_offset}"

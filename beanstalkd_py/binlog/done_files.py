@@ -24,15 +24,15 @@ class DoneFile:
 
 def list_done_files(folder: Path) -> list[DoneFile]:
     """Return the done files of a folder, oldest first. Raises OSError."""
-    found = []
+    files = []
     with os.scandir(folder) as items:
         for item in items:
             if (name := _DONE.fullmatch(item.name)) is None:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 size = item.stat(follow_symlinks=False).st_blocks * 512
-                found.append(DoneFile(Path(item.path), int(name[1]), size))
-    return sorted(found, key=lambda each: each.number)
+                files.append(DoneFile(Path(item.path), int(name[1]), size))
+    return sorted(files, key=lambda each: each.number)
 
 
 def remove_files(files: list[DoneFile]) -> None:

@@ -54,10 +54,10 @@ def dump(folder: Folder, selection: Selection, sink: Sink) -> bool:
         clean = False
     for shard in folder.shards:
         with contextlib.closing(Walk(shard, selection)) as walk:
-            for found in walk.read(sink):
-                if isinstance(found, Damage):
-                    sink(line_of(found, selection.as_json))
-                    clean = clean and found.tail
+            for result in walk.read(sink):
+                if isinstance(result, Damage):
+                    sink(line_of(result, selection.as_json))
+                    clean = clean and result.tail
     return clean
 
 
@@ -146,12 +146,12 @@ class Follower:
 
     def _read(self) -> bool:
         while True:
-            found = self._reader.run(file_walk.BUDGET_BYTES)
+            result = self._reader.run(file_walk.BUDGET_BYTES)
             if text := self._reader.text():
                 self._sink(text)
-            if found == ReadResult.END:
+            if result == ReadResult.END:
                 return True
-            if found == ReadResult.FAULT and not self._fault():
+            if result == ReadResult.FAULT and not self._fault():
                 return False
 
     def _fault(self) -> bool:

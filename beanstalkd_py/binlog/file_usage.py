@@ -49,12 +49,12 @@ class FolderUsage:
 
 def folder_usage(folder: Folder) -> FolderUsage:
     """Read a whole folder. Raises OSError."""
-    found = FolderUsage(damage=damage_of_folder(folder))
+    usage = FolderUsage(damage=damage_of_folder(folder))
     with read_shards(folder) as shards:
         for read in shards:
-            found.damage += [damage for damage in read.damage if not damage.tail]
-            found.files += _usage_of_files(read)
-    return found
+            usage.damage += [damage for damage in read.damage if not damage.tail]
+            usage.files += _usage_of_files(read)
+    return usage
 
 
 def _usage_of_files(read: ReadShard) -> Iterator[FileUsage]:

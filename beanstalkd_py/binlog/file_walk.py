@@ -15,7 +15,7 @@ from typing import Any
 
 from beanstalkd_py.binlog import damage_messages
 from beanstalkd_py.binlog.folders import Folder, Shard
-from beanstalkd_py.core.binlog_reader import FileFacts, FileKind, ReadResult, Reader, Selection
+from beanstalkd_py.core.binlog_reader import FileFacts, FileKind, Reader, ReadResult, Selection
 from beanstalkd_py.regular_file import open_regular
 
 BUDGET_BYTES = 1 << 26
@@ -81,7 +81,7 @@ class Walk:
         """Raises OSError."""
         self.shard = shard
         self._ends: dict[int, int] = {}
-        # Positions need so many bytes; the folder may double meanwhile.
+        # Bytes of a position: enough for twice the folder's size, because it may grow meanwhile.
         width = max(5, (2 * shard.size()).bit_length() // 8 + 1)
         self.reader = Reader(str(shard.path), width)
         if selection is not None:
@@ -131,8 +131,10 @@ class Walk:
                 continue
             if self.shard.live and has_entries(self.shard, number, end, if_gone=True):
                 continue  # a server has removed the file, or written to it meanwhile
-            name = damage_messages.unsynced_file if length.outdated else damage_messages.cut_file
-            what = name(length.length, length.stated_in)
+            describe = (
+                damage_messages.unsynced_file if length.outdated else damage_messages.cut_file
+            )
+            what = describe(length.length, length.stated_in)
             lost = length.length - end
             yield Damage(self.shard.label(number), end, what, lost, torn=length.outdated)
 
@@ -156,12 +158,12 @@ class Walk:
         """Read the entries; return whether the file's end was unreadable and reported."""
         tries, is_end_lost = Tries(), False
         while True:
-            found = self.reader.run(BUDGET_BYTES)
+            result = self.reader.run(BUDGET_BYTES)
             if text := self.reader.text():
                 sink(text)
-            if found == ReadResult.END:
+            if result == ReadResult.END:
                 return is_end_lost
-            if found == ReadResult.MORE:
+            if result == ReadResult.MORE:
                 continue
             facts = self.reader.facts()
             if self.shard.live and tries.left(facts.at):

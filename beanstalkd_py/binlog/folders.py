@@ -36,8 +36,8 @@ class Shard:
 
     def numbers(self) -> list[int]:
         """Return the numbers of all files binlog.N, ascending. Raises OSError."""
-        found = [int(path.suffix[1:]) for path in layouts.binlog_files(self.path)]
-        return [number for number in found if number <= layouts.HIGHEST_NUMBER]
+        numbers = [int(path.suffix[1:]) for path in layouts.binlog_files(self.path)]
+        return [number for number in numbers if number <= layouts.HIGHEST_NUMBER]
 
     def label(self, number: int) -> str:
         return f"{self.prefix}binlog.{number}"
@@ -160,7 +160,7 @@ def locked_folder(top: Path, writing: bool) -> Iterator[Folder]:
 
 def _hold(stack: contextlib.ExitStack, lock: Path, writing: bool) -> None:
     if not writing and not os.access(lock, os.W_OK):
-        # The lock file is missing or not writable, so a test has to do.
+        # The lock file is missing or not writable, so it can only be tested.
         if holder_of(lock) is not None:
             raise _in_use(lock)
         return

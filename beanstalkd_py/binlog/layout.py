@@ -27,7 +27,7 @@ LAYOUT = "layout"
 LOCK = "lock"
 TOP_LOCK = "layout.lock"
 GUARD_TARGET = "divided-into-shards--run--beanstalkd-py-binlog-reshard/lock"
-"""Target of a divided folder's `lock`: it does not exist, and explains itself."""
+"""Target of a divided folder's `lock`. It does not exist; its name tells operators what to do."""
 STAGING = "reshard.new"
 """A generation being written; removed after a crash."""
 STAGED = "reshard.done"
@@ -68,7 +68,7 @@ class Layout:
 
     @classmethod
     def wanted(cls, workers: int, colocate: bytes | None) -> Layout:
-        """Normalize: one shard, and an empty separator, have no variants."""
+        """Return the layout for these options; one worker needs no separator."""
         return cls(workers, colocate or None) if workers > 1 else cls()
 
     def __str__(self) -> str:
@@ -140,8 +140,8 @@ def top_of(folder: Path) -> Path:
 
 def binlog_files(folder: Path) -> list[Path]:
     """Return the binlog files of a folder, oldest first."""
-    found = [path for path in folder.iterdir() if _BINLOG.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(path.suffix[1:]))
+    paths = [path for path in folder.iterdir() if _BINLOG.fullmatch(path.name)]
+    return sorted(paths, key=lambda path: int(path.suffix[1:]))
 
 
 def highest_kept(folder: Path) -> int:

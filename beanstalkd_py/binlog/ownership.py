@@ -27,7 +27,7 @@ _UNCHANGED = 0xFFFFFFFF
 
 
 def create_as_owner_of(folder: str | Path) -> None:
-    """From now on, give files that this thread creates to the owner and group of `folder`.
+    """Give files that this thread creates from now on to the owner and group of `folder`.
 
     Call it before other threads start.
     """
@@ -42,7 +42,7 @@ def create_as_owner_of(folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def creating_as_owner_of(folder: str | Path) -> Iterator[None]:
-    """Do so inside the `with` block. Blocks may be nested."""
+    """Give files created in the block to the owner and group of `folder`. Blocks may be nested."""
     if os.geteuid() != 0:
         yield
         return

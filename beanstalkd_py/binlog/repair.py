@@ -25,7 +25,7 @@ STAGING_SUFFIX = ".repairing"
 
 @dataclass
 class Repaired:
-    """The result. `output` is None if nothing was damaged, `damage` could not be kept."""
+    """The result. `output` is None if nothing was damaged; entries in `damage` are lost."""
 
     output: Path | None = None
     jobs: int = 0
@@ -71,7 +71,7 @@ def repair(folder: Folder, output: Path, file_size: int, steps: Steps | None = N
         steps.rename(staging, output)
         steps.sync_folder(output.parent)
     except OSError as error:
-        text = f"cannot repair binlog folder {folder.top}: {reason_of(error)}; it is as it was"
+        text = f"cannot repair binlog folder {folder.top}: {reason_of(error)}; it is unchanged"
         raise errors.BinlogToolError(text) from error
     done.output = output
     return done

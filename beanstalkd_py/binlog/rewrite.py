@@ -40,11 +40,11 @@ def read_shards(folder: Folder) -> Iterator[list[ReadShard]]:
         for shard in folder.shards:
             read = ReadShard(Walk(shard))
             stack.callback(read.walk.close)
-            for found in read.walk:
-                if isinstance(found, Damage):
-                    read.damage.append(found)
+            for result in read.walk:
+                if isinstance(result, Damage):
+                    read.damage.append(result)
                 else:
-                    read.files.append(found)
+                    read.files.append(result)
             shards.append(read)
         yield shards
 

@@ -33,14 +33,14 @@ class Verdict:
             "tails": [tail.to_json() for tail in self.tails],
         }
 
-    def add(self, found: Damage | FileRead) -> None:
-        if isinstance(found, Damage):
-            (self.tails if found.tail else self.damage).append(found)
+    def add(self, result: Damage | FileRead) -> None:
+        if isinstance(result, Damage):
+            (self.tails if result.tail else self.damage).append(result)
             return
         self.files += 1
-        self.bytes += found.size
-        if found.facts is not None:
-            self.entries += found.facts.full_entries + found.facts.short_entries
+        self.bytes += result.size
+        if result.facts is not None:
+            self.entries += result.facts.full_entries + result.facts.short_entries
 
 
 def verify(folder: Folder, report: Callable[[Damage], None]) -> Verdict:
@@ -51,9 +51,9 @@ def verify(folder: Folder, report: Callable[[Damage], None]) -> Verdict:
         report(damage)
     for shard in folder.shards:
         with contextlib.closing(Walk(shard)) as walk:
-            for found in walk:
-                verdict.add(found)
-                if isinstance(found, Damage):
-                    report(found)
+            for result in walk:
+                verdict.add(result)
+                if isinstance(result, Damage):
+                    report(result)
             verdict.jobs += walk.reader.jobs
     return verdict

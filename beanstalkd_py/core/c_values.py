@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-_WORDS = {
+_MESSAGES = {
     errno.EMEDIUMTYPE: "it is not a regular file",  # BS_NOT_REGULAR of csrc/base/file_io.h
     errno.EREMCHG: (  # BS_UNTRUSTED_LINK of csrc/base/folder.h
         "it is a symbolic link of another user, or one is on the way to it; put the file or folder"
@@ -22,7 +22,7 @@ _WORDS = {
 def raise_errno(result: int) -> int:
     """Return `result`; raises OSError if it is a negative errno."""
     if result < 0:
-        raise OSError(-result, _WORDS.get(-result) or os.strerror(-result))
+        raise OSError(-result, _MESSAGES.get(-result) or os.strerror(-result))
     return result
 
 

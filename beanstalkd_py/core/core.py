@@ -22,12 +22,7 @@ from beanstalkd_py.core.connections import Connection, Roles, connection_of
 from beanstalkd_py.core.coordination import Migration
 from beanstalkd_py.core.events import Event, event_of
 from beanstalkd_py.core.limits import Limits
-from beanstalkd_py.core.step_results import (
-    FREE_STATES,
-    CompactStep,
-    StepOutcome,
-    TruncateStep,
-)
+from beanstalkd_py.core.step_results import FREE_STATES, CompactStep, StepOutcome, TruncateStep
 from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, Backoff, Rate, TubePolicy
 
 OUTPUT_BYTES = 1 << 16
@@ -87,7 +82,7 @@ class Core:
         if self._core == ffi.NULL:
             raise MemoryError("no memory or descriptors for a core")
         core = self._core
-        # The C functions of these names, which take and return plain values.
+        # These C functions take and return plain values, so they need no method.
         self.flush = partial(lib.bs_core_flush, core)
         self.proxy = partial(lib.bs_core_proxy, core)
         self.expect = partial(lib.bs_core_expect, core)
@@ -259,21 +254,21 @@ class Core:
     def policy_of(self, tube: bytes) -> str | None:
         """Return the pattern of a tube's policy, None if it has none or does not exist here."""
         pattern = ffi.new("char[]", PATTERN_BYTES)
-        found = lib.bs_core_policy_of(self._core, tube, len(tube), pattern, PATTERN_BYTES)
-        return None if found else ffi.string(pattern).decode() or None
+        error = lib.bs_core_policy_of(self._core, tube, len(tube), pattern, PATTERN_BYTES)
+        return None if error else ffi.string(pattern).decode() or None
 
     def connections(self, first: int, most: int) -> tuple[list[Connection], int | None]:
         """Return the sessions in `most` slots from `first` on, and the next slot or None."""
         info = ffi.new("bs_session_info *")
-        found: list[Connection] = []
+        connections: list[Connection] = []
         for slot in range(first, first + most):
             result = lib.bs_core_session_at(self._core, slot, info)
             if result == -errno.ENOENT:
-                return found, None
+                return connections, None
             self._check(min(result, 0))
             if result == 1:
-                found.append(connection_of(info))
-        return found, first + most
+                connections.append(connection_of(info))
+        return connections, first + most
 
     def compact(self, per_cent: int, last: int, now: Now | None = None) -> CompactStep:
         """Move jobs out of the oldest binlog files, about a million bytes.
@@ -293,17 +288,17 @@ class Core:
         generation: int = 0,
         now: Now | None = None,
     ) -> TruncateStep:
-        """Removes at most `most` jobs of a tube in some of FREE_STATES: see bs_core_truncate.
+        """Remove at most `most` jobs of a tube in some of FREE_STATES: see bs_core_truncate.
 
         `generation` is 0 at first, then that of the step before; `most` is 0 from the first
         StepOutcome.WAIT on.
         """
         bits = sum(1 << FREE_STATES[state] for state in set(states))
         state = ffi.new("bs_truncate_state *", {"gen": generation})
-        found = lib.bs_core_truncate(self._core, tube, len(tube), bits, most, state, c_now(now))
-        full = found == -errno.ENOSPC
+        error = lib.bs_core_truncate(self._core, tube, len(tube), bits, most, state, c_now(now))
+        full = error == -errno.ENOSPC
         if not full:
-            self._check(found)
+            self._check(error)
         return TruncateStep(StepOutcome(state.outcome), state.removed, state.gen, full)
 
     # --- moving a connection --------------------------------------------------------------------
@@ -365,7 +360,7 @@ class Core:
 
 
 def _policy_fields(policy: TubePolicy, strings: list[Any]) -> dict[str, Any]:
-    """Return the fields of a `bs_policy`; adds its strings."""
+    """Return the fields of a `bs_policy`. Appends its strings to `strings`."""
     strings.append(ffi.new("char[]", policy.pattern.encode()))
     fields = policy._asdict() | {"pattern": strings[-1], "then": _THEN.get(policy.then, 0)}
     if policy.then.startswith(MOVE):

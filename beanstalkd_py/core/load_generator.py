@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from beanstalkd_py.core._core import ffi, lib
 from beanstalkd_py.core.c_values import raise_errno

@@ -43,10 +43,10 @@ class Backoff(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Backoff:
         """Raises ValueError."""
-        found = re.fullmatch(_BACKOFF, text)
-        if not found:
+        match = re.fullmatch(_BACKOFF, text)
+        if not match:
             raise ValueError(f"invalid backoff {text!r}; use exponential:1s..1h")
-        first, last = (int(found[i]) * UNITS_S[found[i + 1]] for i in (1, 3))
+        first, last = (int(match[i]) * UNITS_S[match[i + 1]] for i in (1, 3))
         if not 1 <= first <= last <= UINT32_MAX:
             raise ValueError(f"invalid backoff {text!r}; the delays rise from 1s on")
         return cls(first, last)
@@ -61,10 +61,10 @@ class Rate(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Rate:
         """Raises ValueError."""
-        found = re.fullmatch(_RATE, text)
-        if not found:
+        match = re.fullmatch(_RATE, text)
+        if not match:
             raise ValueError(f"invalid rate {text!r}; use 100/s, 30/m or 5/h")
-        count, unit_s = int(found[1]), UNITS_S[found[2]]
+        count, unit_s = int(match[1]), UNITS_S[match[2]]
         if not 1 <= count <= MAX_RATE * unit_s:
             raise ValueError(f"invalid rate {text!r}; use 1/h to {MAX_RATE}/s")
         return cls(unit_s * NS_PER_S // count, max(1, count // unit_s // BURSTS_PER_S))
