@@ -1,8 +1,6 @@
 #include "base/alloc.h"
 #include "base/file_io.h"
 #include "binlog/binlog_private.h"
-#include "binlog/space.h"
-#include "binlog_files/entry.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/file_io.h"
-#include "binlog_files/entry.h"
 #include "binlog_files/scan.h"
 
 enum { WINDOW = 64 * 1024, MOST_MOVES = 1024, MOST_READ = 8192, MOST_BYTES = 1 << 20, DEAD_PER_ALIVE = 2 };

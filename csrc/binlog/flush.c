@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/histogram.h"
 #include "binlog/binlog_private.h"
-#include "binlog/space.h"
 
 bs_hold bs_binlog_hold(const bs_binlog *binlog)
 {

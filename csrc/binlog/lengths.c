@@ -14,9 +14,7 @@
 #include <string.h>
 
 #include "binlog/binlog_private.h"
-#include "binlog_files/entry.h"
 #include "base/file_io.h"
-#include "binlog/space.h"
 
 void bs_lengths_check(const bs_binlog *binlog)
 {

@@ -7,8 +7,6 @@
 #include "base/file_io.h"
 #include "base/folder.h"
 #include "binlog/binlog_private.h"
-#include "binlog_files/entry.h"
-#include "binlog/space.h"
 
 static int take_lock(bs_binlog *binlog)
 {

@@ -6,7 +6,6 @@
  */
 #include "base/ring.h"
 #include "binlog/binlog_private.h"
-#include "binlog_files/entry.h"
 
 enum { SMALLEST = 64 };
 

@@ -7,7 +7,6 @@
 
 #include "base/file_io.h"
 #include "binlog/binlog_private.h"
-#include "binlog_files/entry.h"
 
 enum {
     SMALLEST_AHEAD = 4096,

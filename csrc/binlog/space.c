@@ -1,4 +1,5 @@
-#include "binlog/space.h"
+/* Space for entries (invariant B1): the preallocated files, what fits into them, and when to request more. */
+#include "binlog/binlog_private.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -17,7 +17,6 @@
 
 #include "base/file_io.h"
 #include "binlog/binlog_private.h"
-#include "binlog_files/entry.h"
 #include "binlog_files/scan.h"
 
 enum { PIECE = 1 << 20, LINE = 80, UNREADABLE = 1 };

@@ -76,8 +76,8 @@ static bs_full_window *find_window(bs_full_entries *fulls, uint32_t folder, uint
     return oldest;
 }
 
-bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint32_t folder, uint32_t number,
-                                       uint64_t length, int *error)
+bs_scan *bs_full_entries_scan(bs_full_entries *fulls, int dir_fd, uint32_t folder, uint32_t number, uint64_t length,
+                              int *error)
 {
     bs_full_window *window = find_window(fulls, folder, number);
     window->used = ++fulls->uses;
@@ -91,10 +91,10 @@ bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint3
     } else if (!window->complete) {
         *error = bs_scan_extend(&window->scan, length);
     } else {
-        return window;
+        return &window->scan;
     }
     window->complete = length == UINT64_MAX;
     if (*error)
         close_window(window);
-    return *error ? NULL : window;
+    return *error ? NULL : &window->scan;
 }

@@ -28,10 +28,10 @@ typedef struct {
 int bs_full_entries_init(bs_full_entries *fulls);
 void bs_full_entries_free(bs_full_entries *fulls);
 
-/* Returns a window on the first `length` bytes of this file, which do not change any more (UINT64_MAX: all). Opens the
+/* Returns a scan of the first `length` bytes of this file, which do not change any more (UINT64_MAX: all). Opens the
  * file if needed. NULL with a negative errno in *error. */
-bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint32_t folder, uint32_t number,
-                                       uint64_t length, int *error);
+bs_scan *bs_full_entries_scan(bs_full_entries *fulls, int dir_fd, uint32_t folder, uint32_t number, uint64_t length,
+                              int *error);
 
 /* Closes the windows on a file, so that its disk space is freed when it is removed. */
 void bs_full_entries_close(bs_full_entries *fulls, uint32_t folder, uint32_t number);

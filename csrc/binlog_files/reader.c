@@ -36,11 +36,9 @@ int bs_reader_entry_at(bs_reader *reader, uint64_t position, bs_entry *entry, bs
 {
     const bs_read_file *file = bs_reader_file_at(reader, position);
     int error;
-    bs_full_window *window =
-        bs_full_entries_window(&reader->fulls, reader->dir_fd, 0, file->number, UINT64_MAX, &error);
-    if (!window)
+    *scan = bs_full_entries_scan(&reader->fulls, reader->dir_fd, 0, file->number, UINT64_MAX, &error);
+    if (!*scan)
         return error;
-    *scan = &window->scan;
     int64_t size = bs_scan_check(*scan, position - file->base, entry, &error);
     return !error && size <= 0 ? -ESTALE : error;
 }
@@ -268,8 +266,7 @@ static int add_file(bs_reader *reader, uint32_t number)
     files[reader->file_count++] = (bs_read_file){.number = number,
                                                  .version = reader->scan.version,
                                                  .base = reader->base,
-                                                 .end = BS_ENTRY_HEADER,
-                                                 .faults = reader->fault_count};
+                                                 .end = BS_ENTRY_HEADER};
     return 0;
 }
 

@@ -19,7 +19,6 @@ typedef struct {
     int version;
     uint64_t base;  /* position of its first byte */
     uint64_t end;   /* bytes in use */
-    uint64_t faults; /* index in bs_reader.faults of the first one in or behind this file */
     bs_file_usage usage; /* set by bs_reader_tally */
 } bs_read_file;
 

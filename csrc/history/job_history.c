@@ -60,11 +60,9 @@ int bs_history_find_full(bs_history *history, uint64_t id, const bs_spot *spot, 
     }
     const uint64_t length = current && !follower->complete ? here->length : UINT64_MAX;
     int error;
-    bs_full_window *window =
-        bs_full_entries_window(&history->fulls, follower->dir_fd, file->folder, file->number, length, &error);
-    if (!window)
+    *scan = bs_full_entries_scan(&history->fulls, follower->dir_fd, file->folder, file->number, length, &error);
+    if (!*scan)
         return error;
-    *scan = &window->scan;
     const int64_t size = bs_scan_check(*scan, offset, entry, &error);
     if (error)
         return error;
