@@ -211,4 +211,7 @@ const bc_history_columns *bc_histories_columns(const bc_histories *histories);
 
 /* cdef end */
 
+/* How exactly the time of an event is known: BC_FLAGS_CERTAINTY. */
+typedef enum { BC_EXACT, BC_DERIVED, BC_BOUNDED } bc_certainty;
+
 #endif

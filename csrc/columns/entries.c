@@ -11,13 +11,11 @@
 
 enum { POSITION_BYTES = 8 };
 
-typedef enum { EXACT, DERIVED, BOUNDED } certainty;
-
 static const bc_word kinds[] = {{"short", 5}, {"full", 4}};
 static const bc_word states[] = {{"deleted", 7}, {"ready", 5}, {"reserved", 8}, {"buried", 6}, {"delayed", 7}};
 static const bc_word certainties[] = {{"exact", 5}, {"derived", 7}, {"bounded", 7}};
-enum { NO_SUM, RIGHT, FOREIGN };
-static const bc_word sums[] = {{"none", 4}, {"right", 5}, {"foreign", 7}};
+enum { NO_CHECKSUM, RIGHT, FOREIGN };
+static const bc_word checksums[] = {{"none", 4}, {"right", 5}, {"foreign", 7}};
 
 struct bc_entries {
     bs_scan scan;
@@ -25,8 +23,8 @@ struct bc_entries {
     int64_t from;
     int64_t to;
     int64_t log_time;     /* the latest known time, wall */
-    int64_t known_at;     /* offset of the next entry whose time of writing is certain; -1: not searched yet */
-    int64_t known_time;
+    int64_t next_written_at;     /* offset of the next entry whose time of writing is certain; -1: not searched yet */
+    int64_t next_written;
     int64_t written;      /* certain time of writing of the latest such entry, wall; -1: none yet */
     bool waiting;         /* scan.entry is read and not yet in a batch */
 };
@@ -63,7 +61,7 @@ void bc_entries_free(bc_entries *entries)
 int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t number, int64_t from, int64_t to)
 {
     bs_index_free(&entries->index);
-    *entries = (bc_entries){.from = from, .to = to, .known_at = -1, .written = number == 1 ? 0 : -1};
+    *entries = (bc_entries){.from = from, .to = to, .next_written_at = -1, .written = number == 1 ? 0 : -1};
     bs_index_init(&entries->index, POSITION_BYTES);
     entries->scan.find_job = find_job;
     entries->scan.context = entries;
@@ -96,13 +94,13 @@ void bc_entries_skip(bc_entries *entries)
 
 /* Returns the time of the event, recorded or derived. C beanstalkd keeps old deadlines and records no event times, so
  * only entries with a current deadline and puts have one. */
-static certainty time_of(const bs_entry *entry, int64_t *time)
+static bc_certainty time_of(const bs_entry *entry, int64_t *time)
 {
     *time = bs_entry_event_at(entry);
     if (*time >= 0)
-        return entry->sound ? EXACT : DERIVED;
+        return entry->sound ? BC_EXACT : BC_DERIVED;
     *time = entry->created_at;
-    return entry->name_length > 0 && entry->state == BS_READY && !bs_entry_has_counted(entry) ? DERIVED : BOUNDED;
+    return entry->name_length > 0 && entry->state == BS_READY && !bs_entry_has_counted(entry) ? BC_DERIVED : BC_BOUNDED;
 }
 
 /* Returns the time of writing if it is certain after an entry written at `written`, else -1. A copy has the time of the
@@ -119,35 +117,35 @@ static int64_t written_at(const bs_entry *entry, int64_t written)
 /* Returns the certain time of writing of a later entry; false if this file has none. */
 static bool time_after(bc_entries *entries, int64_t *time)
 {
-    if (entries->known_at <= (int64_t)entries->scan.at) {
+    if (entries->next_written_at <= (int64_t)entries->scan.at) {
         bs_scan ahead = entries->scan; /* the caller owns the window */
-        entries->known_at = INT64_MAX;
-        for (int found; entries->known_at == INT64_MAX && (found = bs_scan_next(&ahead)) != BS_SCAN_END;) {
-            if (found == BS_SCAN_FAULT)
+        entries->next_written_at = INT64_MAX;
+        for (int scanned; entries->next_written_at == INT64_MAX && (scanned = bs_scan_next(&ahead)) != BS_SCAN_END;) {
+            if (scanned == BS_SCAN_FAULT)
                 bs_scan_skip(&ahead);
-            else if (found < 0)
+            else if (scanned < 0)
                 break;
-            else if ((entries->known_time = written_at(&ahead.entry, entries->written)) >= 0)
-                entries->known_at = (int64_t)ahead.at;
+            else if ((entries->next_written = written_at(&ahead.entry, entries->written)) >= 0)
+                entries->next_written_at = (int64_t)ahead.at;
         }
     }
-    *time = entries->known_time;
-    return entries->known_at != INT64_MAX;
+    *time = entries->next_written;
+    return entries->next_written_at != INT64_MAX;
 }
 
 /* --- rows --- */
 
 /* Returns whether a full entry is certainly a copy made by compaction, derived in part from the job's earlier entries.
  * A copy of a job without events looks like its put, except that it is the second entry of its id. */
-static bool is_copy(const bs_entry *entry, bool known, certainty sure, int64_t time)
+static bool is_copy(const bs_entry *entry, bool is_indexed, bc_certainty certainty, int64_t time)
 {
     if (entry->name_length == 0)
         return false;
     bool other_state = entry->state != BS_READY && entry->state != BS_DELAYED;
-    return known || other_state || bs_entry_has_counted(entry) || (sure == EXACT && time != entry->created_at);
+    return is_indexed || other_state || bs_entry_has_counted(entry) || (certainty == BC_EXACT && time != entry->created_at);
 }
 
-static void put_times(bc_entries *entries, bc_batch *batch, certainty sure, int64_t time)
+static void put_times(bc_entries *entries, bc_batch *batch, bc_certainty certainty, int64_t time)
 {
     const bs_entry *entry = &entries->scan.entry;
     bc_put_long(batch, BC_CREATED_AT, entry->created_at / BS_MICROSECOND);
@@ -162,16 +160,16 @@ static void put_times(bc_entries *entries, bc_batch *batch, certainty sure, int6
     bc_put_some_long(batch, BC_RESERVED_AT, reserved_at >= 0, reserved_at / BS_MICROSECOND);
     bc_put_some_long(batch, BC_RESERVED_NS, reserved_at >= 0, reserved_at);
     int64_t until = 0;
-    bool has_until = sure == BOUNDED && batch->columns[BC_EVENT_UNTIL].values && time_after(entries, &until);
-    if (sure == BOUNDED && entries->log_time > time)
+    bool has_until = certainty == BC_BOUNDED && batch->columns[BC_EVENT_UNTIL].values && time_after(entries, &until);
+    if (certainty == BC_BOUNDED && entries->log_time > time)
         time = entries->log_time;
     bc_put_long(batch, BC_EVENT_TIME, time / BS_MICROSECOND);
     bc_put_long(batch, BC_EVENT_NS, time);
-    bc_put_word(batch, BC_EVENT_KIND, &certainties[sure]);
+    bc_put_word(batch, BC_EVENT_KIND, &certainties[certainty]);
     bc_put_some_long(batch, BC_EVENT_UNTIL, has_until, (until > time ? until : time) / BS_MICROSECOND);
 }
 
-static void put_entry(bc_entries *entries, bc_batch *batch, bool known, certainty sure, int64_t time)
+static void put_entry(bc_entries *entries, bc_batch *batch, bool is_indexed, bc_certainty certainty, int64_t time)
 {
     const bs_entry *entry = &entries->scan.entry;
     uint32_t body_size = entry->body_size > 2 ? entry->body_size - 2 : 0;
@@ -186,31 +184,31 @@ static void put_entry(bc_entries *entries, bc_batch *batch, bool known, certaint
     if (batch->columns[BC_TTR].values)
         bc_put_long(batch, BC_TTR, entry->ttr / BS_SECOND);
     bc_put_int(batch, BC_BODY_SIZE, (int32_t)body_size);
-    put_times(entries, batch, sure, time);
+    put_times(entries, batch, certainty, time);
     bc_put_word(batch, BC_STATE, &states[entry->state]);
     bc_put_long(batch, BC_RESERVES, entry->reserves);
     bc_put_long(batch, BC_TIMEOUTS, entry->timeouts);
     bc_put_long(batch, BC_RELEASES, entry->releases);
     bc_put_long(batch, BC_BURIES, entry->buries);
     bc_put_long(batch, BC_KICKS, entry->kicks);
-    bc_put_word(batch, BC_CHECKSUM, &sums[entry->sound ? RIGHT : entry->marked ? FOREIGN : NO_SUM]);
+    bc_put_word(batch, BC_CHECKSUM, &checksums[entry->sound ? RIGHT : entry->marked ? FOREIGN : NO_CHECKSUM]);
     bc_put_flag(batch, BC_TRUNCATED, entry->ended == BS_ENDED_TRUNCATED);
-    bc_put_flag(batch, BC_IS_COPY, is_copy(entry, known, sure, time));
+    bc_put_flag(batch, BC_IS_COPY, is_copy(entry, is_indexed, certainty, time));
     bc_put_text(batch, BC_BODY, entry->body, body_size);
     batch->rows++;
 }
 
 /* Adds the entry that was read last. The entry that keeps the highest id has no row, because it would look like the end
  * of a live job. Returns 0 or -ENOMEM. */
-static int take(bc_entries *entries, bc_batch *batch)
+static int add_entry(bc_entries *entries, bc_batch *batch)
 {
     const bs_entry *entry = &entries->scan.entry;
     bs_spot spot = {0};
-    bool known = bs_index_get(&entries->index, entry->id, &spot);
+    bool is_indexed = bs_index_get(&entries->index, entry->id, &spot);
     int64_t time;
-    certainty sure = time_of(entry, &time);
+    bc_certainty certainty = time_of(entry, &time);
     if ((int64_t)entries->scan.at >= entries->from && !bs_entry_has_no_job(entry))
-        put_entry(entries, batch, known, sure, time);
+        put_entry(entries, batch, is_indexed, certainty, time);
     const int64_t written = written_at(entry, entries->written);
     if (written > entries->written)
         entries->written = written;
@@ -225,11 +223,11 @@ int bc_entries_read(bc_entries *entries, bc_batch *batch)
         if (!entries->waiting) {
             if ((int64_t)entries->scan.offset >= entries->to)
                 return BC_END;
-            int found = bs_scan_next(&entries->scan);
-            if (found < 0)
-                return found;
-            if (found != BS_SCAN_ENTRY)
-                return found == BS_SCAN_END ? BC_END : BC_FAULT;
+            int scanned = bs_scan_next(&entries->scan);
+            if (scanned < 0)
+                return scanned;
+            if (scanned != BS_SCAN_ENTRY)
+                return scanned == BS_SCAN_END ? BC_END : BC_FAULT;
         }
         const bs_entry *entry = &entries->scan.entry;
         const bool wanted = (int64_t)entries->scan.at >= entries->from;
@@ -238,7 +236,7 @@ int bc_entries_read(bc_entries *entries, bc_batch *batch)
                        !bc_has_space(batch, BC_BODY, entry->body_size));
         if (entries->waiting)
             return batch->rows > 0 ? BC_MORE : BC_NO_SPACE;
-        int error = take(entries, batch);
+        int error = add_entry(entries, batch);
         if (error)
             return error;
     }

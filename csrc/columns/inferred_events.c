@@ -169,25 +169,25 @@ static void add_all_inferred(timeline_builder *builder, int64_t missing[COUNTERS
 /* --- from entries to events ----------------------------------------------------------------------------- */
 
 /* Returns the event for which an entry was written; for a copy, the event that set the state, if it is new. */
-static int kind_of(const job_entry *entry, const int64_t more[COUNTERS])
+static int kind_of(const job_entry *entry, const int64_t growth[COUNTERS])
 {
     switch (entry->state) {
     case BS_INVALID:
         return entry->truncated ? BC_TRUNCATE : BC_DELETE;
     case BS_RESERVED:
-        return more[RESERVES] ? BC_RESERVE : entry->full ? NOTHING : BC_TOUCH;
+        return growth[RESERVES] ? BC_RESERVE : entry->full ? NOTHING : BC_TOUCH;
     case BS_BURIED:
-        return entry->full && !more[BURIES] ? NOTHING : BC_BURY;
+        return entry->full && !growth[BURIES] ? NOTHING : BC_BURY;
     case BS_DELAYED:
-        return entry->full && !more[RELEASES] ? NOTHING : BC_RELEASE;
+        return entry->full && !growth[RELEASES] ? NOTHING : BC_RELEASE;
     default:
         break;
     }
-    if (more[KICKS])
+    if (growth[KICKS])
         return BC_KICK;
-    if (more[RELEASES])
+    if (growth[RELEASES])
         return BC_RELEASE;
-    if (more[TIMEOUTS])
+    if (growth[TIMEOUTS])
         return BC_TIMEOUT;
     return entry->full ? NOTHING : BC_RETURN;
 }
@@ -198,11 +198,11 @@ static bool ends_reserve(int kind)
 }
 
 /* Computes the growth of the counters since the previous entry. */
-static void count_more(timeline_builder *builder, const job_entry *entry, int64_t more[COUNTERS])
+static void count_growth(timeline_builder *builder, const job_entry *entry, int64_t growth[COUNTERS])
 {
     for (int i = 0; i < COUNTERS; i++) {
         const int64_t grown = entry->counters[i] - builder->counters[i];
-        more[i] = grown < 0 ? 0 : grown > BC_INFERRED_MAX ? BC_INFERRED_MAX : grown;
+        growth[i] = grown < 0 ? 0 : grown > BC_INFERRED_MAX ? BC_INFERRED_MAX : grown;
         builder->counters[i] = entry->counters[i];
     }
 }
@@ -275,13 +275,13 @@ static void add_from_copy(timeline_builder *builder, const job_entry *entry)
 
 static void add_entry(timeline_builder *builder, const job_entry *entry)
 {
-    int64_t more[COUNTERS];
-    count_more(builder, entry, more);
-    const int kind = kind_of(entry, more);
+    int64_t growth[COUNTERS];
+    count_growth(builder, entry, growth);
+    const int kind = kind_of(entry, growth);
     const int counter = kind == NOTHING ? NOTHING : counters_of[kind];
-    if (counter != NOTHING && more[counter] > 0)
-        more[counter]--;
-    add_events_before(builder, entry, kind, more);
+    if (counter != NOTHING && growth[counter] > 0)
+        growth[counter]--;
+    add_events_before(builder, entry, kind, growth);
     if (kind == NOTHING) {
         add_from_copy(builder, entry);
         return;

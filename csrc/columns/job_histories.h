@@ -9,8 +9,6 @@
 #include "columns/columns.h"
 #include "jobs/job.h"
 
-typedef enum { BC_EXACT, BC_DERIVED, BC_BOUNDED } bc_certainty;
-
 /* Sets of states: 1 << state. */
 enum {
     BC_ONLY_RESERVED = 1 << BS_RESERVED,

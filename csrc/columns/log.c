@@ -50,13 +50,13 @@ static void put_column_utf8(bc_batch *batch, int column, hs_slice text)
 /* Returns the last value of a property; NULL if it is missing. */
 static hs_slice value_of(hs_slice properties, const char *wanted)
 {
-    hs_slice found = {NULL, 0};
+    hs_slice last = {NULL, 0};
     hs_slice name;
     hs_slice value;
     while (hs_next_property(&properties, &name, &value))
         if (hs_slice_is(name, wanted))
-            found = value;
-    return found;
+            last = value;
+    return last;
 }
 
 static bool is_repeated(hs_slice rest, hs_slice wanted)
@@ -228,7 +228,7 @@ static bool rest_is_zero(const bc_log *log)
     return length == 0 || (at[0] == 0 && memcmp(at, at + 1, length - 1) == 0);
 }
 
-static int found_at(const bc_log *log, int64_t at, hs_record *record)
+static int read_at(const bc_log *log, int64_t at, hs_record *record)
 {
     return hs_record_read(log->data + at, log->length - (size_t)at, log->base + at, log->checks, record);
 }
@@ -240,11 +240,11 @@ static int64_t resync(const bc_log *log, int64_t at)
     const int64_t last = (int64_t)log->length - HS_RECORD_MIN;
     while (at <= last) {
         const char *magic = log->data + at + HS_AT_MAGIC;
-        const char *found = memchr(magic, 0xDA, (size_t)(last - at) + 1);
-        if (!found)
+        const char *byte = memchr(magic, 0xDA, (size_t)(last - at) + 1);
+        if (!byte)
             break;
-        at += found - magic;
-        if (found_at(log, at, &record) == HS_FOUND_RECORD)
+        at += byte - magic;
+        if (read_at(log, at, &record) == HS_FOUND_RECORD)
             return at;
         at++;
     }
@@ -256,9 +256,9 @@ void bc_log_seek(bc_log *log, int64_t begin)
     log->at = begin > 0 ? resync(log, begin) : 0;
 }
 
-static int found_fault(bc_log *log, int found)
+static int set_fault(bc_log *log, int result)
 {
-    log->fault = (bc_fault){.at = log->at, .next = resync(log, log->at + 1), .found = found};
+    log->fault = (bc_fault){.at = log->at, .next = resync(log, log->at + 1), .found = result};
     log->fault.torn = log->fault.next == (int64_t)log->length;
     return BC_FAULT;
 }
@@ -272,12 +272,12 @@ int bc_log_read(bc_log *log, bc_batch *batch)
 {
     hs_record record;
     while (log->at < (int64_t)log->length && log->base + log->at < log->to) {
-        int found = found_at(log, log->at, &record);
-        if (found == HS_FOUND_BLANK && log->at + record.size == (int64_t)log->length)
+        int result = read_at(log, log->at, &record);
+        if (result == HS_FOUND_BLANK && log->at + record.size == (int64_t)log->length)
             return BC_END;
-        if (found != HS_FOUND_RECORD) {
-            bool is_end = (found == HS_FOUND_NOTHING || found == HS_FOUND_CUT) && rest_is_zero(log);
-            return is_end ? BC_END : found_fault(log, found);
+        if (result != HS_FOUND_RECORD) {
+            bool is_end = (result == HS_FOUND_NOTHING || result == HS_FOUND_CUT) && rest_is_zero(log);
+            return is_end ? BC_END : set_fault(log, result);
         }
         if (record.offset >= log->from) {
             if (batch->rows == batch->capacity || !fits(batch, &record))

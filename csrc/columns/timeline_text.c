@@ -76,9 +76,9 @@ static bool add_text(bc_histories *histories, text rest, bool truncated)
 {
     bc_event event;
     for (bool first = true; first || takes(&rest, ";"); first = false) {
-        int64_t left_out;
+        int64_t omitted;
         if (takes(&rest, "...")) {
-            if (!take_number(&rest, &left_out))
+            if (!take_number(&rest, &omitted))
                 return false;
             bc_histories_set_states(histories, BC_ANY);
             continue;

@@ -240,8 +240,8 @@ static int read_all(bs_history *history, input *in)
 {
     uint64_t folders;
     uint64_t jobs;
-    char found[sizeof magic];
-    if (!take(in, found, sizeof found) || memcmp(found, magic, sizeof magic) != 0 ||
+    char start[sizeof magic];
+    if (!take(in, start, sizeof start) || memcmp(start, magic, sizeof magic) != 0 ||
         !take(in, &folders, sizeof folders) || folders > BS_MAX_WORKERS)
         return -EBADMSG;
     history->checkpoints = calloc(folders + 1, sizeof *history->checkpoints);

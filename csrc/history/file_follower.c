@@ -135,10 +135,10 @@ static int next_file(bs_history *history, bs_follower *follower, uint32_t durabl
         return 0;
     int fd = before == 0 ? -ENOENT : bs_open_under_any_name(follower->dir_fd, number);
     if (fd == -ENOENT) {
-        int64_t found = lowest_above(follower, before, before == 0 ? follower->bad_from : 0);
-        if (found <= 0)
-            return (int)found;
-        number = (uint32_t)found;
+        int64_t listed = lowest_above(follower, before, before == 0 ? follower->bad_from : 0);
+        if (listed <= 0)
+            return (int)listed;
+        number = (uint32_t)listed;
         fd = number > durable_file ? -ENOENT : bs_open_under_any_name(follower->dir_fd, number);
     }
     if (fd < 0)

@@ -163,19 +163,19 @@ char *bs_timeline_write(char *out, const bs_timeline *timeline, const bs_timelin
     out = write_numbers(out, timeline->put_pri, timeline->put_delay);
     const uint32_t count = timeline->count;
     const uint32_t tail_at = count > limits->tail ? count - limits->tail : 0;
-    uint32_t left_out = 0;
+    uint32_t omitted = 0;
     for (uint32_t number = 0; number < count; number++) {
         if (number >= limits->head && number < tail_at) {
-            left_out += tail_at - number;
+            omitted += tail_at - number;
             number = tail_at;
         }
         if (!bs_timeline_knows(timeline, limits, number)) {
-            left_out++;
+            omitted++;
             continue;
         }
-        if (left_out) {
-            out = bs_write_number(bs_write_text(out, ";..."), left_out);
-            left_out = 0;
+        if (omitted) {
+            out = bs_write_number(bs_write_text(out, ";..."), omitted);
+            omitted = 0;
         }
         *out++ = ';';
         out = write_event(out, &timeline->events[bs_timeline_slot(limits, number)]);

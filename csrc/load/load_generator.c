@@ -67,9 +67,9 @@ static uint64_t now_ns(void)
     return (uint64_t)bs_clock_mono();
 }
 
-static int fail(bs_load *load, const char *what, const char *why)
+static int fail(bs_load *load, const char *problem, const char *cause)
 {
-    (void)snprintf(load->error, sizeof load->error, "%s: %s", what, why);
+    (void)snprintf(load->error, sizeof load->error, "%s: %s", problem, cause);
     return -1;
 }
 
@@ -195,7 +195,7 @@ static int flush(bs_load *load, client *c)
     return 0;
 }
 
-static int begin(bs_load *load, client *c, int kind, uint64_t now)
+static int begin_batch(bs_load *load, client *c, int kind, uint64_t now)
 {
     c->kind = kind;
     c->sent_ns = now;
@@ -227,7 +227,7 @@ static void finish(bs_load *load, client *c)
         load->working--;
 }
 
-static bool over(const bs_load *load, const client *c, uint64_t now)
+static bool is_over(const bs_load *load, const client *c, uint64_t now)
 {
     if (load->stopping && c->role != BS_LOAD_DRAIN)
         return true;
@@ -237,28 +237,28 @@ static bool over(const bs_load *load, const client *c, uint64_t now)
 /* Ends whole rounds only, so that no job is left in the server. */
 static int begin_round(bs_load *load, client *c, uint64_t now)
 {
-    if (over(load, c, now)) {
+    if (is_over(load, c, now)) {
         finish(load, c);
         return 0;
     }
     c->rounds++;
     const bool puts = c->role == BS_LOAD_CYCLES || c->role == BS_LOAD_PRODUCER;
     if (!puts)
-        return begin(load, c, BS_LOAD_RESERVE, now);
+        return begin_batch(load, c, BS_LOAD_RESERVE, now);
     if (load->plan.interval_ns == 0)
-        return begin(load, c, BS_LOAD_PUT, now);
+        return begin_batch(load, c, BS_LOAD_PUT, now);
     c->next_resting = NULL;
     *(load->first_resting ? &load->last_resting->next_resting : &load->first_resting) = c;
     load->last_resting = c;
     return 0;
 }
 
-static int next(bs_load *load, client *c, uint64_t now)
+static int begin_next(bs_load *load, client *c, uint64_t now)
 {
     if (c->kind == BS_LOAD_PUT && c->role == BS_LOAD_CYCLES)
-        return begin(load, c, BS_LOAD_RESERVE, now);
+        return begin_batch(load, c, BS_LOAD_RESERVE, now);
     if (c->kind == BS_LOAD_RESERVE && c->replies.deletes_count > 0)
-        return begin(load, c, BS_LOAD_DELETE, now);
+        return begin_batch(load, c, BS_LOAD_DELETE, now);
     if (c->role == BS_LOAD_DRAIN && c->timed_out) {
         finish(load, c);
         return 0;
@@ -275,7 +275,7 @@ static int wake_resting(bs_load *load, uint64_t now)
         c->due_ns += (uint64_t)load->plan.interval_ns;
         if (load->stopping || (!load->rounds && now >= load->measure_to_ns))
             finish(load, c);
-        else if (begin(load, c, BS_LOAD_PUT, due_ns) != 0)
+        else if (begin_batch(load, c, BS_LOAD_PUT, due_ns) != 0)
             return -1;
     }
     return 0;
@@ -309,14 +309,14 @@ void bs_load_stop(bs_load *load)
 
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
-static void count(bs_load *load, const client *c, uint32_t done, uint64_t now)
+static void count_replies(bs_load *load, const client *c, uint32_t done, uint64_t now)
 {
     load->replied[c->kind] += done;
     if (done > 0 && now >= load->measure_from_ns && now < load->measure_to_ns)
         bs_quantiles_add(&load->quantiles[c->kind], now > c->sent_ns ? now - c->sent_ns : 0, done);
 }
 
-static int refused(bs_load *load, const client *c, const char *line, size_t length)
+static int report_unexpected(bs_load *load, const client *c, const char *line, size_t length)
 {
     static const char *const names[BS_LOAD_KINDS] = {"put", "reserve", "delete"};
     char word[40];
@@ -345,7 +345,7 @@ static int consume(bs_load *load, client *c, const char *bytes, size_t n, uint32
                 c->timed_out = true;
         }
         if (used < 0 || (used == 0 && n > sizeof c->replies.tail))
-            return refused(load, c, bytes, n);
+            return report_unexpected(load, c, bytes, n);
         if (used == 0) {
             memcpy(c->replies.tail, bytes, n);
             c->replies.tail_bytes = n;
@@ -375,7 +375,7 @@ static int receive(bs_load *load, client *c, uint32_t *done, bool *more)
     return consume(load, c, start - tail, (size_t)got + tail, done);
 }
 
-static int ready(bs_load *load, client *c, uint32_t events)
+static int handle_events(bs_load *load, client *c, uint32_t events)
 {
     if (flush(load, c) != 0)
         return -1;
@@ -388,8 +388,8 @@ static int ready(bs_load *load, client *c, uint32_t events)
         if (done > 0)
             load->replied_ns = now;
         c->pending -= done;
-        count(load, c, done, now);
-        if (c->pending == 0 && done > 0 && next(load, c, now) != 0)
+        count_replies(load, c, done, now);
+        if (c->pending == 0 && done > 0 && begin_next(load, c, now) != 0)
             return -1;
     }
     return 0;
@@ -416,7 +416,7 @@ static int wait_ms(const bs_load *load, uint64_t now, uint64_t until)
 }
 
 /* Consumers end after the producers; alone, after their time or rounds. */
-static bool ended(const bs_load *load, uint64_t now)
+static bool has_ended(const bs_load *load, uint64_t now)
 {
     if (load->working > 0)
         return false;
@@ -437,7 +437,7 @@ int bs_load_run(bs_load *load, int64_t budget_ns)
     if (begin_all(load) != 0)
         return -1;
     do {
-        if (ended(load, now))
+        if (has_ended(load, now))
             return 0;
         if (wake_resting(load, now) != 0)
             return -1;
@@ -445,11 +445,11 @@ int bs_load_run(bs_load *load, int64_t budget_ns)
         if (n < 0 && errno != EINTR)
             return fail(load, "epoll_wait", strerror(errno));
         for (int i = 0; i < n; i++)
-            if (ready(load, events[i].data.ptr, events[i].events) != 0)
+            if (handle_events(load, events[i].data.ptr, events[i].events) != 0)
                 return -1;
         now = now_ns();
     } while (now < until);
-    return !ended(load, now);
+    return !has_ended(load, now);
 }
 
 /* --- results ---------------------------------------------------------------------------------------------- */

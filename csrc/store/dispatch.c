@@ -36,7 +36,7 @@ typedef struct {
     hs_slice keys;
     hs_slice unique_key;
     hs_slice delay;
-} known_properties;
+} dispatch_properties;
 
 static const char SCHEDULE_TOPIC[] = "SCHEDULE_TOPIC_XXXX";
 
@@ -70,23 +70,23 @@ void hs_dispatch_free(hs_dispatch *dispatch)
 /* --- properties ------------------------------------------------------------------------------------------ */
 
 /* The last pair of a name counts. */
-static known_properties parse_properties(const char *text, size_t length)
+static dispatch_properties parse_properties(const char *text, size_t length)
 {
-    known_properties known = {.tags = {0}};
+    dispatch_properties properties = {.tags = {0}};
     hs_slice rest = {text, length};
     hs_slice name;
     hs_slice value;
     while (hs_next_property(&rest, &name, &value)) {
         if (hs_slice_is(name, "TAGS"))
-            known.tags = value;
+            properties.tags = value;
         else if (hs_slice_is(name, "KEYS"))
-            known.keys = value;
+            properties.keys = value;
         else if (hs_slice_is(name, "UNIQ_KEY"))
-            known.unique_key = value;
+            properties.unique_key = value;
         else if (hs_slice_is(name, "DELAY"))
-            known.delay = value;
+            properties.delay = value;
     }
-    return known;
+    return properties;
 }
 
 /* --- one message --------------------------------------------------------------------------------------------- */
@@ -107,17 +107,17 @@ static int64_t parse_level(hs_slice text)
     return minus ? -value : value;
 }
 
-static int64_t tag_code(const char *data, const hs_record *record, const known_properties *known)
+static int64_t tag_code(const char *data, const hs_record *record, const dispatch_properties *properties)
 {
     const hs_slice topic = {data + record->topic_at, record->topic_length};
-    if (known->delay.length > 0 && hs_slice_is(topic, SCHEDULE_TOPIC)) {
-        int64_t level = parse_level(known->delay);
+    if (properties->delay.length > 0 && hs_slice_is(topic, SCHEDULE_TOPIC)) {
+        int64_t level = parse_level(properties->delay);
         if (level > LEVEL_COUNT)
             level = LEVEL_COUNT;
         if (level > 0)
             return record->store_timestamp + LEVELS_MS[level - 1];
     }
-    return known->tags.length > 0 ? hs_java_hash(0, known->tags.text, known->tags.length) : 0;
+    return properties->tags.length > 0 ? hs_java_hash(0, properties->tags.text, properties->tags.length) : 0;
 }
 
 static int add_key(hs_dispatch *dispatch, const hs_record *record, int32_t topic_hash, hs_slice key)
@@ -135,16 +135,16 @@ static int add_key(hs_dispatch *dispatch, const hs_record *record, int32_t topic
     return 0;
 }
 
-static int add_keys(hs_dispatch *dispatch, const char *data, const hs_record *record, const known_properties *known)
+static int add_keys(hs_dispatch *dispatch, const char *data, const hs_record *record, const dispatch_properties *properties)
 {
     if ((record->sys_flag & HS_FLAG_TRANSACTION) == HS_FLAG_ROLLBACK)
         return 0;
     int32_t topic_hash = hs_java_hash(0, data + record->topic_at, record->topic_length);
     topic_hash = hs_java_hash(topic_hash, "#", 1);
     int error = 0;
-    if (known->unique_key.length > 0)
-        error = add_key(dispatch, record, topic_hash, known->unique_key);
-    hs_slice keys = known->keys;
+    if (properties->unique_key.length > 0)
+        error = add_key(dispatch, record, topic_hash, properties->unique_key);
+    hs_slice keys = properties->keys;
     hs_slice key;
     while (!error && hs_next_key(&keys, &key))
         error = add_key(dispatch, record, topic_hash, key);
@@ -153,7 +153,7 @@ static int add_keys(hs_dispatch *dispatch, const char *data, const hs_record *re
 
 /* Adds the message's unit. Returns 1 if its queue offset is beyond the next. */
 static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, const hs_record *record,
-                    const known_properties *known, hs_dispatched *dispatched)
+                    const dispatch_properties *properties, hs_dispatched *dispatched)
 {
     const char *topic = data + record->topic_at;
     int32_t number = hs_queues_get(queues, topic, record->topic_length, record->queue_id, record->queue_offset);
@@ -183,7 +183,7 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
     unit->queue = number;
     hs_put64(unit->bytes, record->offset);
     hs_put32(unit->bytes + 8, record->size);
-    hs_put64(unit->bytes + 12, tag_code(data, record, known));
+    hs_put64(unit->bytes + 12, tag_code(data, record, properties));
     queue->run_count++;
     queue->next++;
     return 0;
@@ -220,13 +220,13 @@ static int sort_units(hs_dispatch *dispatch, hs_queues *queues)
 static int dispatch_one(hs_dispatch *dispatch, hs_queues *queues, const char *data, const hs_record *record,
                         hs_dispatched *dispatched)
 {
-    known_properties known = parse_properties(data + record->properties_at, record->properties_length);
+    dispatch_properties properties = parse_properties(data + record->properties_at, record->properties_length);
     if (hs_in_queue(record->sys_flag)) {
-        int refused = add_unit(dispatch, queues, data, record, &known, dispatched);
-        if (refused)
-            return refused;
+        int result = add_unit(dispatch, queues, data, record, &properties, dispatched);
+        if (result)
+            return result;
     }
-    return add_keys(dispatch, data, record, &known);
+    return add_keys(dispatch, data, record, &properties);
 }
 
 int hs_dispatch_run(hs_dispatch *dispatch, hs_queues *queues, const char *data, size_t length, int64_t offset,
@@ -234,7 +234,7 @@ int hs_dispatch_run(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
 {
     dispatch->unsorted_count = dispatch->run_count = dispatch->key_count = 0;
     *dispatched = (hs_dispatched){.why = HS_FOUND_CUT};
-    int refused = 0;
+    int result = 0;
     for (;;) {
         const char *at = data + dispatched->used;
         hs_record *record = &dispatched->record;
@@ -242,19 +242,19 @@ int hs_dispatch_run(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
             hs_record_read(at, length - dispatched->used, offset + (int64_t)dispatched->used, 0, record);
         if (dispatched->why != HS_FOUND_RECORD)
             break;
-        refused = dispatch_one(dispatch, queues, at, record, dispatched);
-        if (refused)
+        result = dispatch_one(dispatch, queues, at, record, dispatched);
+        if (result)
             break;
         dispatched->used += (size_t)record->size;
         dispatched->store_timestamp = record->store_timestamp;
         dispatched->count++;
     }
-    if (refused == 1)
+    if (result == 1)
         dispatched->why = HS_DISPATCH_GAP;
     int error = sort_units(dispatch, queues);
     dispatched->runs = dispatch->runs;
     dispatched->run_count = (int64_t)dispatch->run_count;
     dispatched->keys = dispatch->keys;
     dispatched->key_count = (int64_t)dispatch->key_count;
-    return refused < 0 ? refused : error;
+    return result < 0 ? result : error;
 }

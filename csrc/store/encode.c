@@ -56,16 +56,14 @@ static bool is_folder_name(const char *topic, size_t length)
 
 static int check_item(const char *item, size_t left, const hs_limits *limits)
 {
-    uint32_t size;
+    hs_item head;
     if (left < HS_ITEM_HEAD)
         return HS_ERR_LAYOUT;
-    memcpy(&size, item, sizeof size);
-    if (size > left || size < HS_ITEM_HEAD || size % 8 != 0)
-        return HS_ERR_LAYOUT;
-    hs_item head;
     memcpy(&head, item, sizeof head);
+    if (head.size > left || head.size < HS_ITEM_HEAD || head.size % 8 != 0)
+        return HS_ERR_LAYOUT;
     uint64_t used = (uint64_t)HS_ITEM_HEAD + head.topic_length + head.properties_length + head.body_length;
-    if (used > size || size - used >= 8)
+    if (used > head.size || head.size - used >= 8)
         return HS_ERR_LAYOUT;
     if (head.body_length > (uint64_t)limits->max_body || head.body_length > INT32_MAX / 2)
         return HS_ERR_BODY;

@@ -14,7 +14,7 @@ from binlog.reader import HEADER, JOBREC, SHORT, files
 
 from beanstalkd_py.binlog.file_usage import folder_usage
 from beanstalkd_py.binlog.folders import inspect_folder
-from beanstalkd_py.core.binlog_reader import ReadResult, Reader, Selection
+from beanstalkd_py.core.binlog_reader import Reader, ReadResult, Selection
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.shared_memory import new_shared
 
