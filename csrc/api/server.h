@@ -179,9 +179,9 @@ const char *bs_core_tubes(bs_core *core, size_t *length);
 enum { BS_TUBE_STATS_MAX = 512 };
 
 /* Writes the statistics of tubes of this shard from slot `*first` on, as a msgpack array each: the name as bytes, and
- * the numbers that control/tube_stats.py lists, times in milliseconds. `capacity` is at least BS_TUBE_STATS_MAX. Returns
- * the bytes written; sets `*first` to the next slot, or to -1 after the last one. A series of calls reports a tube that
- * exists all the time once. */
+ * the numbers that control/tube_stats.py lists, times in milliseconds. `capacity` is at least BS_TUBE_STATS_MAX.
+ * Returns the bytes written; sets `*first` to the next slot, or to -1 after the last one. A series of calls reports a
+ * tube that exists all the time once. */
 size_t bs_core_tube_stats(const bs_core *core, int64_t *first, char *buffer, size_t capacity, bs_now now);
 
 /* --- admin operations ------------------------------------------------------------------------------------- */

@@ -204,8 +204,8 @@ bool bs_binlog_can_delete_all(const bs_binlog *binlog);
 /* How long a reply is held back until the entries it depends on are synced. */
 typedef enum { BS_HOLD_NONE, BS_HOLD_SYNCING, BS_HOLD_WRITTEN } bs_hold;
 
-/* Returns the hold of a reply that depends on this job's entries, on all entries so far, or on those of a generation (0:
- * none). */
+/* Returns the hold of a reply that depends on this job's entries, on all entries so far, or on those of a generation
+ * (0: none). */
 bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job);
 bs_hold bs_binlog_hold(const bs_binlog *binlog);
 bs_hold bs_binlog_hold_generation(const bs_binlog *binlog, uint64_t generation);

@@ -38,8 +38,8 @@ void bs_lengths_check(const bs_binlog *binlog)
     }
 }
 
-/* Returns whether the file has a recorded length that is still valid. A start that syncs replaces a length that is valid
- * for one boot. That of a damaged file is kept, because the present length would hide the damage. */
+/* Returns whether the file has a recorded length that is still valid. A start that syncs replaces a length that is
+ * valid for one boot. That of a damaged file is kept, because the present length would hide the damage. */
 static bool is_length_valid(const bs_binlog *binlog, const bs_binlog_file *file)
 {
     if (file->length_in == 0)

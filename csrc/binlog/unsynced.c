@@ -82,7 +82,7 @@ static int copy(int from, int to, int64_t end, char *piece)
     return error ? error : bs_io_sync(to);
 }
 
-/* Keeps owner and mode, as far as this process may set them. */
+/* Ignores EPERM, because only root may change the owner. */
 static int copy_owner(int to, const struct stat *status)
 {
     if (fchown(to, status->st_uid, status->st_gid) != 0 && errno != EPERM)
@@ -155,7 +155,7 @@ static int check_opening(bs_binlog *binlog, const uint32_t *numbers, size_t coun
     return 0;
 }
 
-/* Files that are not regular are reported by the reader. */
+/* Ignores a file that is not regular, because recovery reports it. */
 static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, char *piece)
 {
     struct stat status;
@@ -167,7 +167,7 @@ static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, c
     const bool copies = !error && suspect && !bs_is_foreign_hard_link(binlog->dir_fd, &status);
     if (!error)
         error = copies ? make_durable(binlog, number, fd, &status, piece) : bs_io_datasync(fd);
-    if (error == UNREADABLE) /* the reader finds the damage and uses the rest */
+    if (error == UNREADABLE) /* recovery reports the damage and uses the rest */
         error = bs_io_datasync(fd);
     (void)close(fd);
     return error;

@@ -128,8 +128,8 @@ static inline bool bs_entry_has_counted(const bs_entry *entry)
  * are set if only the body is incomplete. */
 int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *entry);
 
-/* Returns the sum by which a full entry is recognized when its body is read again: its checksum if it is sound, else that
- * of its body, which must be in memory. */
+/* Returns the sum by which a full entry is recognized when its body is read again: its checksum if it is sound, else
+ * that of its body, which must be in memory. */
 uint32_t bs_entry_sum_full(const bs_entry *entry);
 
 /* --- entries whose body is too large to be in memory as a whole --- */

@@ -23,10 +23,10 @@ struct bc_entries {
     int64_t from;
     int64_t to;
     int64_t log_time;     /* the latest known time, wall */
-    int64_t next_written_at;     /* offset of the next entry whose time of writing is certain; -1: not searched yet */
-    int64_t next_written;
-    int64_t written;      /* certain time of writing of the latest such entry, wall; -1: none yet */
-    bool waiting;         /* scan.entry is read and not yet in a batch */
+    int64_t next_written_at; /* offset of the next entry whose time of writing is certain; -1: not searched yet */
+    int64_t next_written;    /* that time, wall */
+    int64_t written;         /* certain time of writing of the latest such entry so far, wall; -1: none */
+    bool waiting;            /* scan.entry is read and not yet in a batch */
 };
 
 static bool find_job(void *context, uint64_t id, bool last, bs_entry *entry)
@@ -142,7 +142,8 @@ static bool is_copy(const bs_entry *entry, bool is_indexed, bc_certainty certain
     if (entry->name_length == 0)
         return false;
     bool other_state = entry->state != BS_READY && entry->state != BS_DELAYED;
-    return is_indexed || other_state || bs_entry_has_counted(entry) || (certainty == BC_EXACT && time != entry->created_at);
+    return is_indexed || other_state || bs_entry_has_counted(entry) ||
+           (certainty == BC_EXACT && time != entry->created_at);
 }
 
 static void put_times(bc_entries *entries, bc_batch *batch, bc_certainty certainty, int64_t time)
@@ -198,8 +199,8 @@ static void put_entry(bc_entries *entries, bc_batch *batch, bool is_indexed, bc_
     batch->rows++;
 }
 
-/* Adds the entry that was read last. The entry that keeps the highest id has no row, because it would look like the end
- * of a live job. Returns 0 or -ENOMEM. */
+/* Adds the entry that was read last. An entry of no job has no row, because it would look like the end of a live job.
+ * Returns 0 or -ENOMEM. */
 static int add_entry(bc_entries *entries, bc_batch *batch)
 {
     const bs_entry *entry = &entries->scan.entry;

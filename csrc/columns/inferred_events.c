@@ -118,7 +118,6 @@ static void add_inferred(timeline_builder *builder, int kind, int64_t until)
     add_event(builder, kind, BC_BOUNDED, builder->histories->since, until);
 }
 
-/* The counter of an event. */
 static const int counters_of[BC_EVENTS] = {
     [BC_PUT] = NOTHING,      [BC_RESERVE] = RESERVES, [BC_TOUCH] = NOTHING,    [BC_RELEASE] = RELEASES,
     [BC_TIMEOUT] = TIMEOUTS, [BC_RETURN] = NOTHING,   [BC_DUE] = NOTHING,      [BC_BURY] = BURIES,
@@ -159,7 +158,6 @@ static int next_inferred(const timeline_builder *builder, int64_t missing[COUNTE
     return take_ending(missing); /* entries are missing or wrong */
 }
 
-/* Adds all missing events before `until`. */
 static void add_all_inferred(timeline_builder *builder, int64_t missing[COUNTERS], int64_t until, bool stays_reserved)
 {
     for (int kind; (kind = next_inferred(builder, missing, stays_reserved)) != NOTHING;)
@@ -197,7 +195,6 @@ static bool ends_reserve(int kind)
     return kind == BC_RELEASE || kind == BC_BURY || kind == BC_TOUCH || kind == BC_TIMEOUT || kind == BC_RETURN;
 }
 
-/* Computes the growth of the counters since the previous entry. */
 static void count_growth(timeline_builder *builder, const job_entry *entry, int64_t growth[COUNTERS])
 {
     for (int i = 0; i < COUNTERS; i++) {

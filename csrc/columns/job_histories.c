@@ -97,8 +97,7 @@ static int64_t microseconds(int64_t nanoseconds)
     return nanoseconds < 0 ? -1 : nanoseconds / BS_MICROSECOND;
 }
 
-/* Updates the history's values. */
-static void count_event(bc_histories *histories, const bc_event *event, int64_t at)
+static void update_history(bc_histories *histories, const bc_event *event, int64_t at)
 {
     bc_history_columns *out = &histories->columns;
     const int64_t history = bc_histories_current(histories);
@@ -126,7 +125,7 @@ void bc_histories_add_event(bc_histories *histories, bc_event event)
     const bool is_early = event.certainty == BC_BOUNDED && event.at < histories->since;
     const int64_t at = is_early ? histories->since : event.at;
     const int64_t until = event.until >= 0 && event.until < at ? at : event.until;
-    count_event(histories, &event, at);
+    update_history(histories, &event, at);
     const int64_t number = out->event_count++;
     out->event[number] = event.kind;
     out->event_at[number] = microseconds(at);

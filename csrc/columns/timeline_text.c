@@ -12,7 +12,6 @@ static const char *const names[BC_EVENTS] = {
     [BC_KICK] = "kick",       [BC_DELETE] = "delete",   [BC_TRUNCATE] = "truncate",
 };
 
-/* The rest of the text. */
 typedef struct {
     const char *at;
     const char *end;

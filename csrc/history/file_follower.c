@@ -43,7 +43,7 @@ void bs_history_release_file(bs_history *history, uint32_t index)
     file->number = 0;
 }
 
-/* --- names ------------------------------------------------------------------------------------------------ */
+/* --- listing ---------------------------------------------------------------------------------------------- */
 
 /* Returns the lowest number above `above` in one listing, 0 if there is none. Files named binlog.N, binlog.N.done and,
  * from `bad_from` on, binlog.N.bad count. */

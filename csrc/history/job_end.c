@@ -26,7 +26,7 @@ typedef struct {
 
 /* --- topics ----------------------------------------------------------------------------------------------- */
 
-/* Returns the tube of a job with its topic; the topic is NULL if the caller has to provide it. */
+/* Returns the tube of a job with its topic; the topic is NULL until bs_history_set_topic. */
 static const bs_name *tube_with_topic(bs_history *history, uint32_t number, const bs_name *tube)
 {
     const bs_name *other = &history->unnumbered_tube;

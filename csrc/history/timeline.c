@@ -13,7 +13,6 @@ static void counters_of(const bs_entry *entry, uint32_t counters[BS_COUNTERS])
     memcpy(counters, now, sizeof now);
 }
 
-/* Sets the state after the entry. */
 static void set_state(bs_timeline *timeline, const bs_entry *entry)
 {
     counters_of(entry, timeline->counters);

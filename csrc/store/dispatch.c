@@ -11,7 +11,6 @@
 #include "store/store.h"
 #include "store/text.h"
 
-/* A unit and its queue. */
 typedef struct {
     int32_t queue;
     char bytes[HS_UNIT];
@@ -135,7 +134,8 @@ static int add_key(hs_dispatch *dispatch, const hs_record *record, int32_t topic
     return 0;
 }
 
-static int add_keys(hs_dispatch *dispatch, const char *data, const hs_record *record, const dispatch_properties *properties)
+static int add_keys(hs_dispatch *dispatch, const char *data, const hs_record *record,
+                    const dispatch_properties *properties)
 {
     if ((record->sys_flag & HS_FLAG_TRANSACTION) == HS_FLAG_ROLLBACK)
         return 0;
