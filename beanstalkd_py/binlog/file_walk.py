@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from beanstalkd_py.binlog import damage_messages
+from beanstalkd_py.binlog import damage_messages as messages
 from beanstalkd_py.binlog.folders import Folder, Shard
 from beanstalkd_py.core.binlog_reader import FileFacts, FileKind, Reader, ReadResult, Selection
 from beanstalkd_py.regular_file import open_regular
@@ -107,9 +107,9 @@ class Walk:
                     self.reader.forget()
                     previous = 0
                     continue
-                yield Damage(label, 0, damage_messages.unreadable_file(NOWHERE))
+                yield Damage(label, 0, messages.unreadable_file(NOWHERE))
             except OSError as error:
-                yield Damage(label, 0, damage_messages.unreadable_file(str(error.strerror)))
+                yield Damage(label, 0, messages.unreadable_file(str(error.strerror)))
             else:
                 yield from self._file(number, kind, sink)
                 if previous and number != previous + 1 and not self._is_gap_recorded(number):
@@ -131,9 +131,7 @@ class Walk:
                 continue
             if self.shard.live and has_entries(self.shard, number, end, if_gone=True):
                 continue  # a server has removed the file, or written to it meanwhile
-            describe = (
-                damage_messages.unsynced_file if length.outdated else damage_messages.cut_file
-            )
+            describe = messages.unsynced_file if length.outdated else messages.cut_file
             what = describe(length.length, length.stated_in)
             lost = length.length - end
             yield Damage(self.shard.label(number), end, what, lost, torn=length.outdated)
@@ -146,7 +144,7 @@ class Walk:
             yield FileRead(label, number, facts.size, None)
             return
         if kind == FileKind.VERSION:
-            yield Damage(label, 0, damage_messages.other_version(facts.version), facts.size)
+            yield Damage(label, 0, messages.other_version(facts.version), facts.size)
             return
         is_end_lost = yield from self._entries(label, sink)
         facts = self.reader.facts()
@@ -202,8 +200,8 @@ def damage_of(label: str, facts: FileFacts) -> Damage:
     """Describe a fault as the server's log does."""
     skipped = facts.next - facts.at
     if facts.torn:
-        return Damage(label, facts.at, damage_messages.TORN, skipped, torn=True)
-    what = damage_messages.unreadable_entry(facts.fault, facts.next, facts.size)
+        return Damage(label, facts.at, messages.TORN, skipped, torn=True)
+    what = messages.unreadable_entry(facts.fault, facts.next, facts.size)
     return Damage(label, facts.at, what, skipped)
 
 

@@ -46,7 +46,7 @@ enum { BS_COUNTERS = 5, BS_TIMELINE_TEXT_MAX = 64 };
 typedef struct {
     int64_t created_at;
     int64_t deadline;     /* state Delayed: the end of the delay, wall */
-    uint32_t counters[5]; /* BS_COUNTERS: reserves, timeouts, releases, buries, kicks */
+    uint32_t counters[BS_COUNTERS]; /* reserves, timeouts, releases, buries, kicks */
     uint32_t crc;         /* the checksum field of its last entry */
     uint32_t put_pri;     /* of the put */
     uint32_t put_delay;   /* of the put, seconds */
