@@ -3,9 +3,9 @@
  * Independent of the server in this package. Sockets are connected, and use and watch their tubes, before bs_load_add;
  * the caller closes them.
  *
- * A command costs little, so that the server is the limit: puts and reserves are built once and shared; the digits of
- * RESERVED ids are copied into the deletes; one recv and one clock reading serve all replies that have arrived; bodies
- * are skipped by count; only an incomplete reply line is kept for the next recv.
+ * A command costs little CPU time, so that the server is the bottleneck: puts and reserves are built once and shared;
+ * the digits of RESERVED ids are copied into the deletes; one recv and one clock reading serve all replies that have
+ * arrived; bodies are skipped by count; only an incomplete reply line is kept for the next recv.
  */
 #ifndef BS_LOAD_H
 #define BS_LOAD_H

@@ -17,7 +17,7 @@ typedef struct {
     uint32_t default_ttr;  /* seconds; replaces a TTR of 0; 0: none */
     uint32_t max_delay;    /* seconds; UINT32_MAX: no limit */
     uint32_t max_reserves; /* of a job since it was put or last kicked; 0: no limit */
-    bs_policy_then then;   /* of a job with so many reserves that comes back */
+    bs_policy_then then;   /* with max_reserves: the treatment of a job that comes back */
     const char *move_to;   /* BS_THEN_MOVE: a valid name of a tube; else NULL */
     uint32_t backoff;      /* seconds; delay of a job that times out or is released without one; 0: none */
     uint32_t backoff_max;  /* seconds; it doubles with each reserve up to this */

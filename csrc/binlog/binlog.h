@@ -112,7 +112,7 @@ typedef struct {
     bs_preallocated *ready; /* preallocated files, next first */
     uint32_t ready_count;
     size_t ready_capacity;
-    uint64_t ready_slots;  /* short entries that fit into them */
+    uint64_t ready_short_entries; /* that fit into them */
     uint32_t files_requested;
     uint32_t files_ahead; /* files beyond what B1 needs */
     int64_t retry_file_at; /* mono; no file is requested before */

@@ -11,8 +11,7 @@ enum { MOST_AHEAD = 2, MOST_REQUESTED = 4, BLOCK = 4096 };
 
 #define RETRY (250 * BS_MILLISECOND)
 
-/* Returns how many short entries fit into so many bytes. */
-static uint64_t slots(int64_t bytes)
+static uint64_t short_entries_in(int64_t bytes)
 {
     return bytes > 0 ? (uint64_t)bytes / BS_ENTRY_SHORT : 0;
 }
@@ -26,18 +25,18 @@ static int64_t space_in(int64_t size)
 bool bs_space_in_current(const bs_binlog *binlog, int64_t size, uint64_t owed)
 {
     int64_t left = binlog->size - binlog->end - size;
-    return left >= 0 && slots(left) + binlog->ready_slots >= owed;
+    return left >= 0 && short_entries_in(left) + binlog->ready_short_entries >= owed;
 }
 
 bool bs_space_in_next(const bs_binlog *binlog, int64_t size, uint64_t owed)
 {
-    uint64_t behind = binlog->ready_slots;
+    uint64_t behind = binlog->ready_short_entries;
     for (uint32_t i = 0; i < binlog->ready_count; i++) {
         const bs_preallocated *ready = &binlog->ready[i];
         int64_t left = space_in(ready->size) - size;
-        behind -= slots(space_in(ready->size));
+        behind -= short_entries_in(space_in(ready->size));
         if (left >= 0)
-            return slots(left) + behind >= owed;
+            return short_entries_in(left) + behind >= owed;
     }
     return false;
 }
@@ -98,7 +97,7 @@ void bs_space_add(bs_binlog *binlog, bs_preallocated ready)
 {
     binlog->ready = bs_must_grow(binlog->ready, binlog->ready_count, &binlog->ready_capacity, sizeof *binlog->ready);
     binlog->ready[binlog->ready_count++] = ready;
-    binlog->ready_slots += slots(space_in(ready.size));
+    binlog->ready_short_entries += short_entries_in(space_in(ready.size));
 }
 
 bs_preallocated bs_space_next_file(bs_binlog *binlog)
@@ -106,7 +105,7 @@ bs_preallocated bs_space_next_file(bs_binlog *binlog)
     bs_preallocated next = binlog->ready[0];
     binlog->ready_count--;
     memmove(binlog->ready, binlog->ready + 1, binlog->ready_count * sizeof *binlog->ready);
-    binlog->ready_slots -= slots(space_in(next.size));
+    binlog->ready_short_entries -= short_entries_in(space_in(next.size));
     return next;
 }
 
@@ -154,7 +153,7 @@ void bs_space_request_ahead(bs_binlog *binlog, bs_now now)
 {
     while (bs_space_take(binlog, false, now))
         continue;
-    uint64_t per_file = slots(space_in(binlog->file_size));
+    uint64_t per_file = short_entries_in(space_in(binlog->file_size));
     uint64_t wanted = binlog->owed / per_file + binlog->files_ahead;
     while (binlog->ready_count + binlog->files_requested < wanted && binlog->files_requested < MOST_REQUESTED &&
            now.mono >= binlog->retry_file_at)
@@ -164,7 +163,7 @@ void bs_space_request_ahead(bs_binlog *binlog, bs_now now)
     /* Give back files needed for jobs that are gone, but keep one, so that it need not be made again at once. */
     while (binlog->files_requested == 0 && binlog->ready_count > wanted + 1) {
         const bs_preallocated *surplus = &binlog->ready[--binlog->ready_count];
-        binlog->ready_slots -= slots(space_in(surplus->size));
+        binlog->ready_short_entries -= short_entries_in(space_in(surplus->size));
         (void)close(surplus->fd);
         bs_preallocator_request(binlog->preallocator, BS_FILE_DISCARD, surplus->number, 0);
         binlog->last_number = surplus->number - 1;

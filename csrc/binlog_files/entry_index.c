@@ -21,23 +21,23 @@ struct bs_index_page {
     column last_short;    /* position */
 };
 
-static bool has(const column *col, unsigned which)
+static bool has(const column *col, unsigned bit)
 {
-    return col->bits[which / 64] >> (which % 64) & 1;
+    return col->bits[bit / 64] >> (bit % 64) & 1;
 }
 
 /* Counts the records before it. Ids mostly arrive in order, so the fast path is that none follow. */
-static size_t rank(const column *col, unsigned which)
+static size_t rank(const column *col, unsigned bit)
 {
-    uint64_t from_here = col->bits[which / 64] >> (which % 64);
-    for (unsigned word = which / 64 + 1; word < WORDS; word++)
+    uint64_t from_here = col->bits[bit / 64] >> (bit % 64);
+    for (unsigned word = bit / 64 + 1; word < WORDS; word++)
         from_here |= col->bits[word];
     if (from_here == 0)
         return col->count;
     size_t before = 0;
-    for (unsigned word = 0; word < which / 64; word++)
+    for (unsigned word = 0; word < bit / 64; word++)
         before += (size_t)__builtin_popcountll(col->bits[word]);
-    return before + (size_t)__builtin_popcountll(col->bits[which / 64] & ((UINT64_C(1) << (which % 64)) - 1));
+    return before + (size_t)__builtin_popcountll(col->bits[bit / 64] & ((UINT64_C(1) << (bit % 64)) - 1));
 }
 
 static int resize(column *col, size_t capacity, size_t record)
@@ -51,10 +51,10 @@ static int resize(column *col, size_t capacity, size_t record)
 }
 
 /* Returns the record of this id, created if needed. NULL: no memory. */
-static uint8_t *set(column *col, unsigned which, size_t record)
+static uint8_t *set(column *col, unsigned bit, size_t record)
 {
-    size_t at = rank(col, which);
-    if (has(col, which))
+    size_t at = rank(col, bit);
+    if (has(col, bit))
         return col->records + at * record;
     if (col->count == col->capacity) {
         size_t step = col->capacity < 4 * FIRST_RECORDS ? FIRST_RECORDS : 4 * FIRST_RECORDS;
@@ -65,19 +65,19 @@ static uint8_t *set(column *col, unsigned which, size_t record)
     uint8_t *at_record = col->records + at * record;
     memmove(at_record + record, at_record, (col->count - at) * record);
     col->count++;
-    col->bits[which / 64] |= UINT64_C(1) << (which % 64);
+    col->bits[bit / 64] |= UINT64_C(1) << (bit % 64);
     return at_record;
 }
 
-static void drop(column *col, unsigned which, size_t record)
+static void drop(column *col, unsigned bit, size_t record)
 {
-    if (!has(col, which))
+    if (!has(col, bit))
         return;
-    size_t at = rank(col, which);
+    size_t at = rank(col, bit);
     uint8_t *at_record = col->records + at * record;
     col->count--;
     memmove(at_record, at_record + record, (col->count - at) * record);
-    col->bits[which / 64] &= ~(UINT64_C(1) << (which % 64));
+    col->bits[bit / 64] &= ~(UINT64_C(1) << (bit % 64));
     if (col->count == 0) {
         free(col->records);
         col->records = NULL;
@@ -168,15 +168,15 @@ static void remove_page(bs_index *index, bs_index_page *page)
     free_page(page);
 }
 
-static void take_spot(const bs_index *index, const bs_index_page *page, unsigned which, bs_spot *spot)
+static void take_spot(const bs_index *index, const bs_index_page *page, unsigned bit, bs_spot *spot)
 {
-    const uint8_t *record = page->full.records + rank(&page->full, which) * (index->width + SIZES);
+    const uint8_t *record = page->full.records + rank(&page->full, bit) * (index->width + SIZES);
     *spot = (bs_spot){0};
     memcpy(&spot->full, record, index->width); /* little-endian: the upper bytes are zero */
     memcpy(&spot->body_size, record + index->width, 2);
     memcpy(&spot->tube, record + index->width + 2, 2);
-    if (has(&page->last_short, which))
-        memcpy(&spot->last_short, page->last_short.records + rank(&page->last_short, which) * index->width,
+    if (has(&page->last_short, bit))
+        memcpy(&spot->last_short, page->last_short.records + rank(&page->last_short, bit) * index->width,
                index->width);
 }
 
@@ -206,13 +206,13 @@ bool bs_index_get(bs_index *index, uint64_t id, bs_spot *spot)
 int bs_index_put(bs_index *index, uint64_t id, const bs_spot *spot)
 {
     assert(index->width >= 8 || (spot->full >> (8 * index->width) == 0 && spot->last_short >> (8 * index->width) == 0));
-    unsigned which = id % IDS;
+    unsigned bit = id % IDS;
     bs_index_page *page = find_page(index, id / IDS);
     if (!page && !(page = add_page(index, id / IDS)))
         return -ENOMEM;
-    bool new = !has(&page->full, which);
-    uint8_t *last_short = spot->last_short ? set(&page->last_short, which, index->width) : NULL;
-    uint8_t *full = spot->last_short && !last_short ? NULL : set(&page->full, which, index->width + SIZES);
+    bool new = !has(&page->full, bit);
+    uint8_t *last_short = spot->last_short ? set(&page->last_short, bit, index->width) : NULL;
+    uint8_t *full = spot->last_short && !last_short ? NULL : set(&page->full, bit, index->width + SIZES);
     if (!full) {
         if (page->full.count == 0)
             remove_page(index, page);
@@ -224,7 +224,7 @@ int bs_index_put(bs_index *index, uint64_t id, const bs_spot *spot)
     if (last_short)
         memcpy(last_short, &spot->last_short, index->width);
     else if (page->last_short.count > 0)
-        drop(&page->last_short, which, index->width);
+        drop(&page->last_short, bit, index->width);
     index->count += new;
     return 0;
 }
@@ -262,12 +262,12 @@ int bs_index_each(const bs_index *index, int (*call)(void *context, uint64_t id,
 {
     for (size_t i = 0; i < index->capacity; i++) {
         const bs_index_page *page = index->slots[i];
-        for (unsigned which = 0; page && which < IDS; which++) {
-            if (!has(&page->full, which))
+        for (unsigned bit = 0; page && bit < IDS; bit++) {
+            if (!has(&page->full, bit))
                 continue;
             bs_spot spot;
-            take_spot(index, page, which, &spot);
-            int result = call(context, page->number * IDS + which, &spot);
+            take_spot(index, page, bit, &spot);
+            int result = call(context, page->number * IDS + bit, &spot);
             if (result != 0)
                 return result;
             if (index->slots[i] != page) { /* it was the last job of the page, and a later page has moved up */

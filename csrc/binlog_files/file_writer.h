@@ -19,7 +19,7 @@ typedef struct {
     char suffix[8];      /* of the names */
     int64_t wall;        /* time of entries that belong to no job */
     uint64_t unused_id;  /* the id of length entries, never given to a job */
-    int64_t before;      /* bytes of the previous file, 0: none */
+    int64_t previous_bytes; /* of the previous file, 0: none */
     int64_t written;     /* bytes of the file given to the kernel */
     uint32_t files;      /* created */
     uint64_t bytes;      /* given to the kernel, of all files */
@@ -27,26 +27,26 @@ typedef struct {
 } bs_file_writer;
 
 /* Prepares to write files after binlog.<number>. Returns 0 or a negative errno. */
-int bs_file_writer_init(bs_file_writer *files, const char *folder, uint32_t number, const char *suffix,
+int bs_file_writer_init(bs_file_writer *writer, const char *folder, uint32_t number, const char *suffix,
                         int64_t file_size);
 
-void bs_file_writer_free(bs_file_writer *files);
+void bs_file_writer_free(bs_file_writer *writer);
 
 /* Chooses the file for an entry of `size` bytes, and creates it if needed. Returns 0 or a negative errno. */
-int bs_file_writer_begin_entry(bs_file_writer *files, int64_t size);
+int bs_file_writer_begin_entry(bs_file_writer *writer, int64_t size);
 
 /* Like bs_file_writer_begin_entry, and returns space for the entry, to be extended with bs_bytes_extend. NULL: *error.
  */
-char *bs_file_writer_reserve(bs_file_writer *files, size_t size, int *error);
+char *bs_file_writer_reserve(bs_file_writer *writer, size_t size, int *error);
 
 /* Appends an entry with the highest id. A reader deletes the job that it names. Returns 0 or a negative errno. */
-int bs_file_writer_append_last_id(bs_file_writer *files, uint64_t id);
+int bs_file_writer_append_last_id(bs_file_writer *writer, uint64_t id);
 
 /* Appends bytes of an entry. Returns 0 or a negative errno. */
-int bs_file_writer_append(bs_file_writer *files, const char *data, size_t length);
+int bs_file_writer_append(bs_file_writer *writer, const char *data, size_t length);
 
 /* Syncs and closes the file, if there is one, then writes one more that records its length. Returns 0 or a negative
  * errno. */
-int bs_file_writer_finish(bs_file_writer *files);
+int bs_file_writer_finish(bs_file_writer *writer);
 
 #endif

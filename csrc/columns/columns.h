@@ -29,8 +29,8 @@ typedef struct {
     bc_column columns[BC_MOST];
     int64_t capacity; /* rows */
     int64_t rows;
-    int32_t full;     /* out: BC_NO_SPACE is about this column */
-    int64_t needed;   /* out: the capacity it needs */
+    int32_t full;     /* out: the column without space, after BC_NO_SPACE */
+    int64_t needed;   /* out: the capacity that this column needs */
 } bc_batch;
 
 enum {

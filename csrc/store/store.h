@@ -70,7 +70,7 @@ hs_queues *hs_queues_new(void); /* NULL: no memory */
 void hs_queues_free(hs_queues *queues);
 /* Adds the queue if it is new. Returns its number, 0 for the first. */
 int32_t hs_queues_set(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id, int64_t next);
-/* `number` must be one that the table has given. */
+/* `number` is a result of hs_queues_set. */
 void hs_queues_name(const hs_queues *queues, int32_t number, hs_queue_name *name);
 /* hs_queues_undo takes back the queue offsets assigned since the last mark. A mark takes constant time. */
 void hs_queues_mark(hs_queues *queues);
