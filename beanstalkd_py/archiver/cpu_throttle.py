@@ -1,6 +1,6 @@
 """Limit the archiver's CPU use while other threads wait for a processor.
 
-The binlog keeps the archiver's work, so it can wait. /proc/thread-self/schedstat shows how long
+The archiver can wait, because the binlog keeps its work. /proc/thread-self/schedstat shows how long
 this thread ran and how long it waited for a processor; waiting means that the machine is busy.
 """
 

@@ -115,6 +115,7 @@ class Follower:
             return self._read()
         if self._next() is None:
             return False
+        # The server may have appended before it began the next file, so look once more.
         if self._is_last_look:
             self._close_file()
         self._is_last_look = True

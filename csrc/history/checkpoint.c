@@ -107,7 +107,7 @@ static int write_job(void *context, uint64_t id, const bs_spot *spot)
     return out->error;
 }
 
-/* A folder that has not been read as far as before keeps its old position, because its jobs are known up to there. */
+/* Saves the later one of read position and checkpointed position, because restored jobs have their events up to that. */
 static void write_folder(output *out, const bs_follower *follower)
 {
     bs_binlog_position position = bs_follower_position(follower);
