@@ -29,7 +29,7 @@ from beanstalkd_py.server.control.admin_commands import AdminCommands
 from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER, set_up_logging
-from beanstalkd_py.server.option_changes import NS_PER_MS, Changes, shown
+from beanstalkd_py.server.option_changes import NS_PER_MS, Changes, value_text
 from beanstalkd_py.server.options import SYNC_EACH, ServeOptions, auto_tls_processes
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process import channel
@@ -173,9 +173,9 @@ class ParentLoop:
             set_up_logging(options.verbosity, options.log_format)
             self._apply(options, certificates)
             for name, value in changes.applied.items():
-                LOGGER.info("reload: %s is %s now", name, shown(value))
+                LOGGER.info("reload: %s is %s now", name, value_text(value))
             for name, value in changes.waiting.items():
-                LOGGER.warning("reload: %s %s needs a restart", name, shown(value))
+                LOGGER.warning("reload: %s %s needs a restart", name, value_text(value))
             return changes
         finally:
             self._notifier.ready(self._status_text())

@@ -25,12 +25,12 @@ from typing import Any
 import msgpack
 
 MESSAGE_BYTES = 1 << 17
-"""Twice the tube policies, which are most of the largest message."""
+"""Twice the maximum size of the tube policies, which are most of the largest message."""
 QUEUE_BYTES = 1 << 20
 """Send buffer; enough for a message about each of 254 peers."""
 
 UNICODE_ERRORS = "surrogateescape"
-"""Paths need not be UTF-8."""
+"""Applied to all strings, because paths need not be UTF-8."""
 
 CONFIGURE = "configure"
 PEER = "peer"
@@ -63,7 +63,7 @@ def channel_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Channel:
-    """One end, which it owns. Blocks unless the socket is non-blocking."""
+    """One end of the pair; owns its socket. Blocks unless the socket is non-blocking."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -74,15 +74,11 @@ class Channel:
     def set_nonblocking(self) -> None:
         self._socket.setblocking(False)
 
-    def send(self, *message: Any) -> bool:
-        """Send one message; return False if the peer is gone or its queue is full."""
-        return self._send(message, None)
+    def send(self, *message: Any, fd: int | None = None) -> bool:
+        """Send one message, and a descriptor that the caller still owns.
 
-    def send_fd(self, fd: int, *message: Any) -> bool:
-        """Send one message and a descriptor, which the caller still owns."""
-        return self._send(message, fd)
-
-    def _send(self, message: tuple[Any, ...], fd: int | None) -> bool:
+        Returns False if the peer is gone or its queue is full.
+        """
         data = msgpack.packb(message, unicode_errors=UNICODE_ERRORS)
         if len(data) > MESSAGE_BYTES:
             raise ValueError(f"message of {len(data)} bytes exceeds the channel's {MESSAGE_BYTES}")
@@ -94,19 +90,19 @@ class Channel:
         return True
 
     def receive(self) -> Message | None:
-        """Return the next message, or None at the end. Closes a descriptor that came along."""
+        """Return the next message, or None at the end. Closes the message's descriptor, if any."""
         message, fd = self.receive_with_fd()
         if fd is not None:
             os.close(fd)
         return message
 
     def receive_with_fd(self) -> tuple[Message | None, int | None]:
-        """Return the next message and its descriptor, which the caller owns."""
+        """Return the next message, or None at the end, and its descriptor, which the caller owns."""
         try:
             data, ancillary = self._receive_bytes()
         except ConnectionResetError:
-            # The peer ended without reading everything. The kernel reports that once; messages
-            # that the peer sent before are still readable.
+            # The peer ended without reading everything. The kernel reports this once; the messages
+            # that the peer sent are still readable.
             data, ancillary = self._receive_bytes()
         fd = received_fd(ancillary)
         if not data:

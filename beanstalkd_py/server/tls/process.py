@@ -236,7 +236,7 @@ class TlsTerminator:
 
     def _try_send(self, fd: int) -> bool:
         try:
-            if self._parent.send_fd(fd, channel.CONNECTION):
+            if self._parent.send(channel.CONNECTION, fd=fd):
                 return True
             self._writable.wait()
         except OSError as error:

@@ -28,7 +28,7 @@ from beanstalkd_py.server.accept.addresses import InetAddress
 from beanstalkd_py.server.accept.listeners import bind
 from beanstalkd_py.server.metrics import http_server
 from beanstalkd_py.server.metrics.http_server import CACHE_MOST_S, PER_SOURCE, MetricsServer
-from beanstalkd_py.server.process.supervision import REPEATED
+from beanstalkd_py.server.process.supervision import EARLY_EXITS
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PUT = b"put 0 0 60 1\r\nx\r\n"
@@ -128,13 +128,13 @@ def test_not_ready_while_a_component_keeps_restarting(tmp_path: Path, name: str)
         for text in ("TLS is ready", "the archiver is ready"):
             assert eventually(lambda text=text: text in server.server.stderr(), 10)
         (next_pid, *others) = processes_of(server, name)
-        for count in range(1, REPEATED + 1):
+        for count in range(1, EARLY_EXITS + 1):
             assert server.get("/-/ready").status == 200
             os.kill(next_pid, signal.SIGKILL)
             assert eventually(lambda count=count: restarts(server, name) == count, 10)
             assert eventually(lambda: len(processes_of(server, name)) == 1 + len(others), 10)
             (next_pid,) = set(processes_of(server, name)) - set(others)
-            if count < REPEATED:
+            if count < EARLY_EXITS:
                 assert eventually(lambda: server.get("/-/ready").status == 200, 10)
         text = f"serving with 2 of 2 workers; {name} keeps restarting\n".encode()
         assert eventually(lambda: server.get("/-/ready").body == text, 10)
