@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 UNTRUSTED = errno.EREMCHG
-"""The errno for a link of another user, as in the core (BS_UNTRUSTED_LINK of csrc/base/folder.h)."""
+"""The errno for a link of another user (BS_UNTRUSTED_LINK of csrc/base/folder.h)."""
 
 FOREIGN = errno.EMLINK
 """The errno for a hard link that root must not write to (BS_FOREIGN_HARD_LINK of file_io.h)."""

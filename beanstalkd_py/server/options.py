@@ -63,7 +63,7 @@ class ServeOptions:
     workers: int = AUTO_WORKERS
     """AUTO_WORKERS until shard_folders.with_workers replaces it."""
     colocate: bytes | None = None
-    """The separator that ends the part of a tube's name that decides its shard; None: no separator."""
+    """Ends the part of a tube's name that decides its shard; None: the whole name decides."""
     control: str | None = None
     """The path of the control socket, "none", or None for the default path."""
     metrics: str | None = None

@@ -1,6 +1,6 @@
-"""Chooses the worker of a connection: the owner of its first tube, or the least loaded worker.
+"""Chooses the worker of a connection: the owner of its first tube, or the one with fewest clients.
 
-Counts, in the parent's block of shared memory, the connections that no worker has yet.
+Counts the connections that no worker has yet in the parent's block of shared memory.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Dispatcher:
         try:
             self._unrouted.add(fd)
         except OSError:
-            return False  # no more epoll watches; let a worker wait
+            return False  # no epoll watch is left; a worker can wait for the data
         return True
 
     def _on_data(self, fd: int, ended: bool) -> None:
@@ -90,8 +90,8 @@ class Dispatcher:
         if hint is None:
             if LOGGER.isEnabledFor(logging.INFO):
                 origin = origin_of(fd)
-                about = {"event": "close", "from": origin, "commands": 0}
-                LOGGER.info("close one from %s, which sent no data", origin, extra=fields(**about))
+                extra = fields(**{"event": "close", "from": origin, "commands": 0})
+                LOGGER.info("close one from %s, which sent no data", origin, extra=extra)
             os.close(fd)
             self._count_closed(1)
         else:
@@ -108,8 +108,8 @@ class Dispatcher:
     def _choose(self, hint: bytes | Hint) -> WorkerBacklog:
         if isinstance(hint, bytes):
             owner = self._backlogs[shard_of(hint, len(self._backlogs), self._colocate)]
-            # Wait for an owner that restarts, because only it has the jobs. Do not wait for a full
-            # one, because every other worker can relay commands to it.
+            # Wait for an owner that restarts, because only the owner has the jobs. Do not wait for
+            # a full owner, because every other worker can relay commands to it.
             if not owner.open or owner.free_slots() > 0:
                 return owner
         return min(self._backlogs, key=_rank)
@@ -120,7 +120,7 @@ class Dispatcher:
 
 
 def _rank(backlog: WorkerBacklog) -> tuple[bool, bool, int]:
-    return not backlog.open, backlog.free_slots() <= 0, backlog.load()
+    return not backlog.open, backlog.free_slots() <= 0, backlog.connection_count()
 
 
 def _peek(fd: int, ended: bool) -> bytes | Hint | None:

@@ -41,9 +41,10 @@ class WorkerBacklog:
     def free_slots(self) -> int:
         return 0 if self._handover is None else self._handover.free_slots() - len(self._fds)
 
-    def load(self) -> int:
+    def connection_count(self) -> int:
         """Return how many connections the worker has or will get."""
-        return len(self._fds) + (0 if self._handover is None else self._handover.load())
+        passed = 0 if self._handover is None else self._handover.connection_count()
+        return len(self._fds) + passed
 
     def add(self, fd: int) -> None:
         """Queue a descriptor, which the backlog owns from now on."""
@@ -59,7 +60,7 @@ class WorkerBacklog:
         if self._handover is None or self._task is None:
             return None
         handover, self._handover = self._handover, None
-        # A batch stays queued until it has been sent, so nothing is lost with the greenlet.
+        # A batch stays queued until it has been sent, so killing the greenlet loses nothing.
         self._task.kill()
         handover.close()
         return handover.passed
@@ -74,7 +75,7 @@ class WorkerBacklog:
             self._waiting.wait()
             handover = self._handover
             if handover is None:
-                return  # detached, and woken by a connection before the kill
+                return  # detached; a new connection has resumed this greenlet before its kill
             count = min(handover.free_slots(), BATCH)
             if count <= 0:
                 self._pressure.pause(self._full)

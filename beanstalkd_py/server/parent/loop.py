@@ -287,10 +287,10 @@ class ParentLoop:
     # --- connections --------------------------------------------------------------------------
 
     def _open_connections(self) -> int:
-        handshakes = self._tls.load() if self._tls is not None else 0
+        uncounted = self._tls.uncounted_connections() if self._tls is not None else 0
         if self._single is not None:
-            return handshakes + self._single.load()
-        return handshakes + self._shared.open_connections()
+            return uncounted + self._single.connection_count()
+        return uncounted + self._shared.open_connections()
 
     def _start_accepting(self, receiver: Receiver) -> None:
         self._accepting = True

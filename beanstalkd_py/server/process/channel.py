@@ -97,7 +97,7 @@ class Channel:
         return message
 
     def receive_with_fd(self) -> tuple[Message | None, int | None]:
-        """Return the next message, or None at the end, and its descriptor, which the caller owns."""
+        """Return the next message, or None at the end, and a descriptor that the caller owns."""
         try:
             data, ancillary = self._receive_bytes()
         except ConnectionResetError:
