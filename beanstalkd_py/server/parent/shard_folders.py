@@ -6,6 +6,7 @@ so that its memory is freed.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -93,7 +94,7 @@ def lock_shard_folders(
     top = resolved(folder)
     if workers == 1 and layouts.is_whole(top):
         return ShardFolders([str(top)], None)
-    layouts.read_layout(top)  # report an unreadable one before anything is locked
+    layouts.read_layout(top)  # raises before anything is locked
     wanted = layouts.Layout.wanted(workers, colocate)
     for _ in range(2):
         lock = layouts.lock_top(top)
@@ -137,8 +138,7 @@ def reshard_here(
 
     top = resolved(top)
     check_permission(top, writing=True)
-    lock = layouts.lock_top(top)
-    try:
+    with contextlib.closing(layouts.lock_top(top)) as lock:
         LOGGER.log(level, "binlog folder %s: resharding for %s", top, wanted)
         before = (
             warn_of_unarchived_jobs if history is None else partial(archive_before_reshard, history)
@@ -146,16 +146,12 @@ def reshard_here(
         with creating_as_owner_of(top):
             steps = Steps(progress=progress_on_stderr(level))
             jobs = reshard(top, wanted, file_size, steps, before)
-    except BaseException:
-        lock.close()
-        raise
-    if jobs < 0:
-        LOGGER.log(level, "binlog folder %s: nothing to do", top)
-    else:
-        LOGGER.log(level, "binlog folder %s: resharded for %s; jobs: %d", top, wanted, jobs)
-    if wanted == layouts.WHOLE:
-        lock.remove()
-    lock.close()
+        if jobs < 0:
+            LOGGER.log(level, "binlog folder %s: nothing to do", top)
+        else:
+            LOGGER.log(level, "binlog folder %s: resharded for %s; jobs: %d", top, wanted, jobs)
+        if wanted == layouts.WHOLE:
+            lock.remove()
 
 
 def warn_of_unarchived_jobs(folders: list[Path]) -> None:
@@ -179,8 +175,8 @@ def archive_before_reshard(history: ServeOptions, folders: list[Path]) -> None:
         settings = history.store_settings()
         with writing_history(settings.folder):
             jobs = archive_rest(settings, folders, LOGGER.error)
-        # The archive may still hold these for jobs whose end it never saw, for example because C
-        # beanstalkd served the folder. Afterwards they would count as files of a new folder.
+        # The archive may have kept done files for jobs without an end, for example because C
+        # beanstalkd served the folder. After the reshard they would count as files of a new folder.
         for folder in folders:
             remove_files(list_done_files(folder))
     except (errors.StoreError, OSError) as error:
@@ -262,7 +258,7 @@ def _run_child(writer: int, parent: int, work: Callable[[], None], mask: set[int
 
 
 def _log_level(top: Path) -> int:
-    """Return a level that explains a long start at every verbosity; INFO for a new folder."""
+    """Return INFO for a new folder, else WARNING, because the reshard may delay the start."""
     from beanstalkd_py.binlog.layout import LAYOUT, binlog_files
 
     new = not (top / LAYOUT).exists() and not binlog_files(top)

@@ -1,8 +1,8 @@
 """The start of a server, in this order: options, sockets, user, workers, event loop.
 
-Clients queue in the kernel while the workers recover. Each step imports its modules itself, so that
-no import delays the sockets; the event loop is the slowest import. Worker 0 starts right after the
-sockets, and imports its modules while the parent continues.
+Clients queue in the kernel while the workers recover. Each step imports its own modules, so that no
+import delays the sockets; the event loop is the slowest import. Worker 0 starts right after the
+sockets listen, and imports its modules while the parent continues.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ServerSetup:
         if self.reread is None:
             raise errors.UsageError("cannot reload: the server was started without a command line")
         try:
-            # As many workers as the next start would choose, for a comparison.
+            # Choose the number of workers like the next start, for the comparison.
             new = with_workers(self.reread())
         except errors.BinlogFolderError as error:
             raise errors.UsageError(str(error)) from error
@@ -138,7 +138,7 @@ def serve(
     `reread` reads the options again for a reload. `import_reread` imports its modules; the server
     calls it after a second of service.
     """
-    # A closed pipe must be an error of the write, not the end of the process.
+    # A write to a closed pipe must return an error and not end the process.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     # At a terminal SIGHUP keeps its default action: the server ends with the terminal.
     hangup = [] if os.isatty(0) else [signal.SIGHUP]
@@ -156,7 +156,7 @@ def serve(
         _log_listeners(sockets.clients, bool(passed and options.address_given))
         shared_fd = _create_segment(options)
         first_worker = None
-        if user is None:  # else worker 0 must wait for the change of user
+        if user is None:  # otherwise worker 0 starts after the change of user
             from beanstalkd_py.server.process.launch import WORKER_MODULE, spawn
 
             first_worker = spawn(WORKER_MODULE, 0, shared_fd)
@@ -165,7 +165,7 @@ def serve(
             _prepare_folders(setup, user)
         except BaseException:
             if first_worker is not None:
-                first_worker.kill()  # it would keep stderr open until it notices the parent's end
+                first_worker.kill()  # because it would keep stderr open after the parent's end
             raise
         return _run(setup, shared_fd, first_worker)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Signals as bytes in a pipe, so that one greenlet handles them in order and none is lost."""
+"""Signals as bytes in a pipe, so that one greenlet handles all signals in their order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ PIPE_BYTES = 4096
 
 
 class SignalPipe:
-    """Catches the given signals from its creation on. Main thread only."""
+    """Catches these signals from its creation on. Main thread only."""
 
     def __init__(self, *numbers: signal.Signals) -> None:
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        # A full pipe has thousands of unread signals; one more changes nothing.
+        # No warning for a full pipe, because thousands of signals are unread then.
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for number in numbers:
             # Python writes to the wakeup descriptor only if a handler is set.
