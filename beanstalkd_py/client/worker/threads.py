@@ -22,9 +22,9 @@ def run_threads(
 ) -> None:
     """Consume in `count` threads until a request to stop, or the end of the parent process.
 
-    Then waits `grace_s` for handlers. A second request ends this time, unless this is a child,
-    which gets a signal twice if its process group or service gets it, too. The jobs of handlers
-    that still run become ready again, and their threads end with the process.
+    Then waits `grace_s` for handlers, or until a second request. A child ignores second requests,
+    because a signal to its process group or service reaches it twice. The jobs of handlers that
+    still run become ready again, and their threads end with the process.
     """
     keep_alive = KeepAlive()
     consumers = [Consumer(settings, keep_alive, f"consumer-{number}") for number in range(count)]
