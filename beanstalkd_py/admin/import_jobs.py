@@ -39,7 +39,7 @@ def import_lines(
 
     A buried job is put with a delay of a century and then buried, so that no client can reserve it
     in between. Each batch is put and counted inside `deferred()`. Raises ToolUsageError for an
-    invalid line and RefusedError for a refused job; all earlier lines, and no later one, are done.
+    invalid line and RefusedError for a refused job; only the jobs of earlier lines are put then.
     """
     max_bytes = max_job_size(connection)
     result.line = skip
@@ -89,7 +89,7 @@ def _put_batch(
             done.append((outcome, job))
             result.line = number
         else:
-            # The user will continue at the refused line, so that later jobs would be put twice.
+            # The user will continue at the refused line, which would put later jobs a second time.
             connection.execute(b"delete %d" % outcome)
     reveal(connection, [(copy, job) for copy, job in done if job.state == BURIED])
     result.put += len(done)
