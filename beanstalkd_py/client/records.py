@@ -29,7 +29,7 @@ class BatchJob(greenstalk.Job[TBody]):
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """A job of `list_jobs`: the fields of `stats-job`, times in seconds, and the size of the body."""
+    """A job of `list_jobs`: the fields of `stats-job`, times in seconds, and its body's size."""
 
     id: int
     state: str
