@@ -145,7 +145,8 @@ def put_copies(
     connection: Connection, tube: str, jobs: Sequence[Job], delays_s: Sequence[int]
 ) -> list[int | errors.RefusedError]:
     """Put a copy of each job with its delay; return their ids or errors, in order."""
-    commands = [job.put_command(delay_s) for job, delay_s in zip(jobs, delays_s, strict=True)]
+    pairs = zip(jobs, delays_s, strict=True)
+    commands = [put_command(job.body, job.pri, delay_s, job.ttr_s) for job, delay_s in pairs]
     used, *replies = connection.execute_all(
         [b"use " + tube.encode(), *commands], MAX_PIPELINED_PUT_BYTES
     )

@@ -61,10 +61,8 @@ class ControlClient:
 
     def ask(self, request: str, **details: Any) -> Any:
         """Return the end of the answer, without its parts."""
-        for message in self._answers(request, details):
-            if messages.DONE in message:
-                return message[messages.DONE]
-        raise AssertionError("unreachable: an answer has an end")
+        *_, end = self._answers(request, details)
+        return end[messages.DONE]
 
     def answers(self, request: str, **details: Any) -> Iterator[Any]:
         """Yield the parts of the answer, then its end."""

@@ -15,7 +15,7 @@ from beanstalkd_py.plural import counted
 
 @dataclass(frozen=True, slots=True)
 class ServerProcesses:
-    """A server's parent process, its children, and the resident bytes of all. `unit` is of systemd."""
+    """The process ids of a server, its systemd unit, and its resident memory in bytes."""
 
     pid: int
     children: tuple[int, ...]

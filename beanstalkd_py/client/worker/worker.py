@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import ssl
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import greenstalk
 
-from beanstalkd_py.client.worker.consumer import Function, Handler, Settings
+from beanstalkd_py.client.worker.consumer import Consumer, Function, Handler, Settings
 from beanstalkd_py.client.worker.events import Hook
 from beanstalkd_py.client.worker.hooks import Hooks, log_event
+from beanstalkd_py.client.worker.keep_alive import KeepAlive
 from beanstalkd_py.client.worker.processes import ProcessSupervisor
 from beanstalkd_py.client.worker.retry import Backoff, Retry
 from beanstalkd_py.client.worker.stop_requests import StopRequests
-from beanstalkd_py.client.worker.threads import run_threads
 
 AnyFunction = TypeVar("AnyFunction", bound=Function)
+
+POLL_S = 0.02
+"""How often a stop checks whether the threads have ended."""
 
 
 class Worker:
@@ -109,7 +113,7 @@ class Worker:
 
     def _run(self, requests: StopRequests) -> None:
         if not self._processes:
-            run_threads(self._settings, self._threads, self._grace_s, requests)
+            _run_threads(self._settings, self._threads, self._grace_s, requests)
             return
         settings = self._settings
         supervisor = ProcessSupervisor(
@@ -120,4 +124,43 @@ class Worker:
     def _run_child(self, parent_end: int) -> None:
         requests = StopRequests()
         with requests.on_signals():
-            run_threads(self._settings, self._threads, self._grace_s, requests, parent_end)
+            _run_threads(self._settings, self._threads, self._grace_s, requests, parent_end)
+
+
+def _run_threads(
+    settings: Settings,
+    count: int,
+    grace_s: float,
+    requests: StopRequests,
+    parent_end: int | None = None,
+) -> None:
+    """Consume in `count` threads until a request to stop, or the end of the parent process.
+
+    Then waits `grace_s` for handlers, or until a second request. A child ignores second requests,
+    because a signal to its process group or service reaches it twice. The jobs of handlers that
+    still run become ready again, and their threads end with the process.
+    """
+    keep_alive = KeepAlive()
+    consumers = [Consumer(settings, keep_alive, f"consumer-{number}") for number in range(count)]
+    keep_alive.start()
+    for consumer in consumers:
+        consumer.start()
+    try:
+        requests.wait(None, [] if parent_end is None else [parent_end])
+        requests.take()
+    finally:
+        for consumer in consumers:
+            consumer.stop()
+        _wait_for(consumers, grace_s, None if parent_end is not None else requests)
+        for consumer in consumers:
+            consumer.abandon()
+        keep_alive.close()
+
+
+def _wait_for(consumers: Sequence[Consumer], grace_s: float, requests: StopRequests | None) -> None:
+    end_mono = time.monotonic() + grace_s
+    while any(consumer.is_alive() for consumer in consumers):
+        is_second = requests is not None and requests.take()
+        if is_second or time.monotonic() > end_mono:
+            return
+        time.sleep(POLL_S)

@@ -38,8 +38,6 @@ class Dispatcher:
         self._unrouted = UnroutedConnections(self._on_data, self._on_timeout)
         self._tasks = [spawn(self._unrouted.run), spawn(self._unrouted.close_expired)]
 
-    # --- workers ------------------------------------------------------------------------------
-
     def attach(self, worker: int, handover: Handover) -> None:
         """Hand queued and new connections to a worker that is ready."""
         self._backlogs[worker].attach(handover)
@@ -55,8 +53,6 @@ class Dispatcher:
             backlog.close()
         self._counters.closed_connections += self._counters.connections
         self._counters.connections = 0
-
-    # --- connections --------------------------------------------------------------------------
 
     def set_timeouts(self, options: ServeOptions) -> None:
         idle_ns, send_ns = options.idle_timeout_ns, options.send_timeout_ns

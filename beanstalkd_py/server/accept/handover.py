@@ -9,7 +9,7 @@ from typing import Any
 import gevent
 from gevent.lock import Semaphore
 
-from beanstalkd_py.server.process.channel import TRANSIENT, scm_rights
+from beanstalkd_py.server.process.channel import TRANSIENT
 from beanstalkd_py.server.process.fd_wait import WRITE, FdWatcher
 from beanstalkd_py.server.process.shared_memory import open_connections
 
@@ -88,7 +88,7 @@ class Handover:
 
     def _try_send(self, data: bytes, fds: list[int]) -> bool:
         try:
-            self._socket.sendmsg([data], scm_rights(*fds))
+            socket.send_fds(self._socket, [data], fds)
         except BlockingIOError:
             self._writable.wait()
             return False

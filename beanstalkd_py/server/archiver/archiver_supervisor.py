@@ -88,8 +88,6 @@ class ArchiverSupervisor(Supervisor):
         self._limit.most_bytes = options.history_backlog
         super().change_options(options)  # the archiver reads them once it has opened the store
 
-    # --- the process ----------------------------------------------------------------------------
-
     def _handle_message(self, message: channel.Message, fd: int | None) -> bool:
         match message:
             case [channel.STATUS, dict(values)]:
@@ -132,8 +130,6 @@ class ArchiverSupervisor(Supervisor):
     def _totals(self) -> dict[str, int]:
         ended = self._ended_totals
         return {name: ended[name] + getattr(self._current, name) for name in TOTALS}
-
-    # --- the backlog ----------------------------------------------------------------------------
 
     def _check_backlog(self) -> None:
         failed = ""

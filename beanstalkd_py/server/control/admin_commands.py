@@ -115,10 +115,8 @@ class AdminCommands:
             policy = policy_from(values if isinstance(values, dict) else {})
         except ValueError as error:
             raise errors.ControlError(f"policy-set: {error}") from error
-        self._change_policies(with_policy(self._server.policies()[0], policy))
-        LOGGER.info("policy %s is set", policy.pattern)
-        yield from ()
-        return {"online": len(self._server.policies()[0])}
+        changed = with_policy(self._server.policies()[0], policy)
+        return (yield from self._change_policies(changed, f"policy {policy.pattern} is set"))
 
     def _unset_policy(self, request: Message) -> Answer:
         """Unset an online policy: {"online": number of online policies}."""
@@ -126,18 +124,19 @@ class AdminCommands:
         online = self._server.policies()[0]
         if not isinstance(pattern, str) or all(policy.pattern != pattern for policy in online):
             raise errors.ControlError(f"policy-unset: no policy {pattern!r} was set online")
-        self._change_policies(without_policy(online, pattern))
-        LOGGER.info("policy %s is unset", pattern)
-        yield from ()
-        return {"online": len(self._server.policies()[0])}
+        changed = without_policy(online, pattern)
+        return (yield from self._change_policies(changed, f"policy {pattern} is unset"))
 
-    def _change_policies(self, policies: Policies) -> None:
+    def _change_policies(self, policies: Policies, text: str) -> Answer:
         try:
             self._server.change_online_policies(policies)
         except errors.UsageError as error:
             raise errors.ControlError(str(error)) from error
         except OSError as error:
             raise errors.ControlError(f"cannot save the policies: {error}") from error
+        LOGGER.info("%s", text)
+        yield from ()
+        return {"online": len(policies)}
 
     def _compact(self, request: Message) -> Answer:
         """Compact the binlogs of all workers one by one: {"freed-bytes": bytes}."""

@@ -27,7 +27,6 @@ from beanstalkd_py.server.options import POLICIES_FILE, ServeOptions
 from beanstalkd_py.server.parent.systemd_notify import Notifier, notifier_from_environment
 from beanstalkd_py.server.process import privileges
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR
-from beanstalkd_py.server.process.signals import SignalPipe
 
 if TYPE_CHECKING:
     from pwd import struct_passwd
@@ -39,6 +38,32 @@ if TYPE_CHECKING:
     from beanstalkd_py.server.tls.certificates import Certificates
 
 INSTANCE_ID_BYTES = 8
+SIGNAL_PIPE_BYTES = 4096
+
+
+class SignalPipe:
+    """Catches these signals from now on, so that one greenlet can handle them in their order.
+
+    Main thread only.
+    """
+
+    def __init__(self, *numbers: signal.Signals) -> None:
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # No warning for a full pipe, because thousands of signals are unread then.
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for number in numbers:
+            # Python writes to the wakeup descriptor only if a handler is set.
+            signal.signal(number, lambda number, frame: None)
+
+    def fileno(self) -> int:
+        return self._reader
+
+    def take(self) -> set[signal.Signals]:
+        try:
+            data = os.read(self._reader, SIGNAL_PIPE_BYTES)
+        except BlockingIOError:
+            return set()
+        return {signal.Signals(number) for number in data}
 
 
 @dataclass(slots=True)

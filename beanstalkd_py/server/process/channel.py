@@ -16,7 +16,6 @@ closes its end, which the other side reads as the end of messages.
 
 from __future__ import annotations
 
-import array
 import errno
 import os
 import socket
@@ -47,10 +46,6 @@ STATUS = "status"
 
 TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
 """Too many descriptors in flight, or no memory for the message: a retry succeeds."""
-ANCILLARY_BYTES = socket.CMSG_SPACE(array.array("i").itemsize)
-"""Bytes of ancillary data to receive one descriptor."""
-
-Ancillary = list[tuple[int, int, bytes]]
 
 Message = list[Any]
 
@@ -82,9 +77,11 @@ class Channel:
         data = msgpack.packb(message, unicode_errors=UNICODE_ERRORS)
         if len(data) > MESSAGE_BYTES:
             raise ValueError(f"message of {len(data)} bytes exceeds the channel's {MESSAGE_BYTES}")
-        ancillary = [] if fd is None else scm_rights(fd)
         try:
-            self._socket.sendmsg([data], ancillary)
+            if fd is None:
+                self._socket.send(data)
+            else:
+                socket.send_fds(self._socket, [data], [fd])
         except (BrokenPipeError, ConnectionResetError, BlockingIOError):
             return False
         return True
@@ -99,34 +96,21 @@ class Channel:
     def receive_with_fd(self) -> tuple[Message | None, int | None]:
         """Return the next message, or None at the end, and a descriptor that the caller owns."""
         try:
-            data, ancillary = self._receive_bytes()
+            data, fd = self._receive_bytes()
         except ConnectionResetError:
             # The peer ended without reading everything. The kernel reports this once; the messages
             # that the peer sent are still readable.
-            data, ancillary = self._receive_bytes()
-        fd = received_fd(ancillary)
+            data, fd = self._receive_bytes()
         if not data:
             return None, fd
         message: Message = msgpack.unpackb(data, unicode_errors=UNICODE_ERRORS)
         return message, fd
 
-    def _receive_bytes(self) -> tuple[bytes, Ancillary]:
-        return self._socket.recvmsg(MESSAGE_BYTES, ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)[:2]
+    def _receive_bytes(self) -> tuple[bytes, int | None]:
+        data, fds, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 1)
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        return data, fds[0] if fds else None
 
     def close(self) -> None:
         self._socket.close()
-
-
-def scm_rights(*fds: int) -> list[tuple[int, int, array.array[int]]]:
-    """Return the ancillary data that sends these descriptors; the caller still owns them."""
-    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-
-
-def received_fd(ancillary: Ancillary) -> int | None:
-    """Return the received descriptor, which the caller owns, or None."""
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds = array.array("i")
-            fds.frombytes(data[: fds.itemsize])
-            return fds[0]
-    return None

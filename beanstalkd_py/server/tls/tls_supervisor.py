@@ -54,8 +54,6 @@ class TlsSupervisor(Supervisor):
         self.process = start()
         self._on_start()
 
-    # --- accepted connections -------------------------------------------------------------------
-
     def uncounted_connections(self) -> int:
         """Return how many connections no worker counts.
 
@@ -98,8 +96,6 @@ class TlsSupervisor(Supervisor):
                 return self._certificates.to_memory_file()
             except OSError as error:
                 self._pressure.pause(str(error.strerror))
-
-    # --- the process ----------------------------------------------------------------------------
 
     def serve(self, receiver: Receiver) -> None:
         """Route decrypted connections by `receiver` from now on."""
