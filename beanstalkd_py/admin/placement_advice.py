@@ -47,10 +47,7 @@ def choices(
 
 
 def _choice(
-    colocate: str | None,
-    watched: Iterable[Collection[str]],
-    puts: Mapping[str, int],
-    workers: int,
+    colocate: str | None, watched: Iterable[Collection[str]], puts: Mapping[str, int], workers: int
 ) -> Choice:
     separator = None if colocate is None else colocate.encode()
 

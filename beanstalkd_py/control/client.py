@@ -70,7 +70,6 @@ class ControlClient:
             yield message[messages.PART if messages.PART in message else messages.DONE]
 
     def parts(self, request: str, **details: Any) -> Iterator[Any]:
-        """Yield the parts of the answer."""
         for message in self._answers(request, details):
             if messages.PART in message:
                 yield message[messages.PART]

@@ -14,7 +14,6 @@ from types import ModuleType
 
 
 def run() -> None:
-    """Run the process and exit with its status."""
     # Garbage collections during the imports take a tenth of their time and free nothing.
     gc.disable()
     module = importlib.import_module(sys.argv[1])

@@ -7,15 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgpack
 
-from beanstalkd_py.core.tube_policy import (
-    BURY,
-    DELETE,
-    MOVE,
-    UINT32_MAX,
-    Backoff,
-    Rate,
-    TubePolicy,
-)
+from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, UINT32_MAX, Backoff, Rate, TubePolicy
 
 MAX_PATTERN = 200
 MAX_BYTES = 1 << 16

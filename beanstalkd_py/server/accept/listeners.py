@@ -67,9 +67,7 @@ class Sockets:
 
 def bind(address: Address) -> Listener:
     """Listen on one address. Raises AddressError."""
-    if isinstance(address, UnixAddress):
-        return _bind_unix(address)
-    return _bind_inet(address)
+    return _bind_unix(address) if isinstance(address, UnixAddress) else _bind_inet(address)
 
 
 def passed_listeners(environ: Mapping[str, str], pid: int) -> list[Listener]:

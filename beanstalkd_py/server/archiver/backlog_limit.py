@@ -52,9 +52,9 @@ class BacklogLimit:
         waiting = [list_done_files(folder) for folder in self._folders]
         self.waiting_bytes = sum(map(_size_of, waiting))
         full = [
-            folder
-            for index, folder in enumerate(self._folders)
-            if self._is_refusing(index) and not self._has_space(folder)
+            worker
+            for worker, folder in enumerate(self._folders)
+            if self._is_refusing(worker) and not self._has_space(folder)
         ]
         if full or self.waiting_bytes > self.most_bytes:
             if self._release_unshipped():
@@ -62,12 +62,11 @@ class BacklogLimit:
             if self._checks_to_wait > 0:
                 self._checks_to_wait -= 1
                 return
-        for index, folder in enumerate(self._folders):
-            if folder in full:
-                files = waiting[index] or self._files_on_same_disk(folder, waiting)
-                if files:
-                    reason = f"no space for the binlog of worker {index}"
-                    self.waiting_bytes -= self._remove(files, 1, reason)
+        for worker in full:
+            files = waiting[worker] or self._files_on_same_disk(self._folders[worker], waiting)
+            if files:
+                reason = f"no space for the binlog of worker {worker}"
+                self.waiting_bytes -= self._remove(files, 1, reason)
         while self.waiting_bytes > self.most_bytes:
             largest = max(waiting, key=_size_of)
             excess = self.waiting_bytes - self.most_bytes

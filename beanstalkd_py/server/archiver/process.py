@@ -49,7 +49,6 @@ MAX_LOGGED_FAULTS = 20
 def main(
     parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
 ) -> int:
-    """Run the process; return its exit status."""
     os.close(connections_fd)
     set_up_logging(config.options.verbosity, config.options.log_format, SOURCE)
     log_in_background()

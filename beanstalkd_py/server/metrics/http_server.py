@@ -119,10 +119,6 @@ class MetricsServer:
     def start(self) -> None:
         self._server.start()
 
-    @property
-    def open_connections(self) -> int:
-        return len(self._pool)
-
     def close(self) -> None:
         self._server.stop(timeout=0)
         self._listener.close()
@@ -284,7 +280,6 @@ class _LimitedReader:
         self.restart()
 
     def restart(self) -> None:
-        """Begin a request."""
         self._left = REQUEST_BYTES
 
     def readline(self, size: int = -1) -> bytes:

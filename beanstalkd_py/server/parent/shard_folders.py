@@ -24,12 +24,7 @@ from beanstalkd_py.binlog.lock_wait import locked_error
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.logging.setup import LOGGER
-from beanstalkd_py.server.options import (
-    AUTO_WORKERS,
-    DEFAULT_FILE_SIZE,
-    ServeOptions,
-    new_workers,
-)
+from beanstalkd_py.server.options import AUTO_WORKERS, DEFAULT_FILE_SIZE, ServeOptions, new_workers
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.privileges import die_with_parent
 from beanstalkd_py.symlinks import resolved

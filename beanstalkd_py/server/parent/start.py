@@ -22,7 +22,7 @@ from beanstalkd_py.core.tube_policy import TubePolicy
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept import listeners
 from beanstalkd_py.server.accept.addresses import parse_address, parse_endpoint, parse_host_port
-from beanstalkd_py.server.accept.listeners import Listener, Sockets
+from beanstalkd_py.server.accept.listeners import Sockets
 from beanstalkd_py.server.options import POLICIES_FILE, ServeOptions
 from beanstalkd_py.server.parent.systemd_notify import Notifier, notifier_from_environment
 from beanstalkd_py.server.process import privileges
@@ -89,11 +89,9 @@ class ServerSetup:
 
     @property
     def folder_paths(self) -> list[str]:
-        """The binlog folders of all workers."""
         return self.folders.paths if self.folders is not None else []
 
     def config(self, module: str, index: int) -> ProcessConfig:
-        """Return the configuration of a process."""
         from beanstalkd_py.server.process.launch import WORKER_MODULE
         from beanstalkd_py.server.process.messages import ProcessConfig
 
@@ -124,15 +122,10 @@ class ServerSetup:
         """Check and save the policies. Raises UsageError, OSError."""
         from beanstalkd_py.server.parent.online_policies import save_policies
 
-        before = self.online_policies
-        try:
-            self.online_policies = policies
-            self.with_online_policies(self.options)
-            if self.options.binlog_dir is not None:
-                save_policies(self.options.binlog_dir, policies)
-        except BaseException:
-            self.online_policies = before
-            raise
+        replace(self, online_policies=policies).with_online_policies(self.options)
+        if self.options.binlog_dir is not None:
+            save_policies(self.options.binlog_dir, policies)
+        self.online_policies = policies
 
     def read_options_again(self) -> tuple[ServeOptions, Changes]:
         """Return the options after a reload, and what has changed. Raises UsageError."""
@@ -174,11 +167,16 @@ def serve(
     passed = listeners.passed_listeners(os.environ, os.getpid())
     sockets = Sockets(passed or [listeners.bind(parse_address(options.listen, options.port))])
     setup = ServerSetup(options, reread, import_reread, signals, notifier, descriptors, sockets)
-    from beanstalkd_py.server.logging.setup import flush_log, set_up_logging
+    from beanstalkd_py.server.logging.setup import LOGGER, flush_log, set_up_logging
 
     try:
         set_up_logging(options.verbosity, options.log_format)
-        _log_listeners(sockets.clients, bool(passed and options.address_given))
+        if passed and options.address_given:
+            LOGGER.warning(
+                "options -l and -p are ignored: systemd has passed the sockets to listen on"
+            )
+        for listener in sockets.clients:
+            LOGGER.info("listening on %s", listener)
         shared_fd = _create_segment(options)
         first_worker = None
         if user is None:  # otherwise worker 0 starts after the change of user
@@ -292,15 +290,6 @@ def _connect_all(workers: list[ChildProcess]) -> None:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             one.send_peer(other.index, ours)
             other.send_peer(one.index, theirs)
-
-
-def _log_listeners(clients: list[Listener], address_ignored: bool) -> None:
-    from beanstalkd_py.server.logging.setup import LOGGER
-
-    if address_ignored:
-        LOGGER.warning("options -l and -p are ignored: systemd has passed the sockets to listen on")
-    for listener in clients:
-        LOGGER.info("listening on %s", listener)
 
 
 def _create_segment(options: ServeOptions) -> int:

@@ -194,7 +194,7 @@ class Supervisor(ABC):
         self.was_ready.set()
         self._since_mono = time.monotonic()
         if self._start is not None:
-            ping = lambda: process.channel.send(channel.PING)  # noqa: E731
+            ping = partial(process.channel.send, channel.PING)
             self._heartbeat = Heartbeat(ping, self.heartbeat_interval_s, self.heartbeat_limit_s)
             self._beating = gevent.spawn(partial(self._kill_hung, self._heartbeat, process))
         self._on_ready(process)

@@ -75,7 +75,6 @@ class StatsReply:
 
 
 def cpu_times_us(parent_pid: int, counters: list[Any]) -> tuple[int, int]:
-    """Return the user and system time of all processes, in microseconds."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     parent = process_usage(parent_pid)  # includes the processes that it has reaped
     pids = {parent_pid, *(one.pid for one in counters)} - {0, os.getpid()}

@@ -59,7 +59,6 @@ _serial = itertools.count()
 def main(
     parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
 ) -> int:
-    """Run the process; return its exit status."""
     set_up_logging(config.options.verbosity, config.options.log_format, SOURCE)
     log_in_background()
     raise_descriptor_limit()

@@ -25,7 +25,6 @@ from beanstalkd_py.server.worker.upcalls import UpcallHandler
 def main(
     parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
 ) -> int:
-    """Run a worker; return its exit status."""
     options = config.options
     source = LogSource(config.index, several=options.workers > 1)
     set_up_logging(options.verbosity, options.log_format, source)

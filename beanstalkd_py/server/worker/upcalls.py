@@ -89,10 +89,7 @@ class UpcallHandler:
     """
 
     def __init__(
-        self,
-        core: Core,
-        workers: int,
-        has_capacity: Callable[[], bool] = lambda: True,
+        self, core: Core, workers: int, has_capacity: Callable[[], bool] = lambda: True
     ) -> None:
         self._has_capacity = has_capacity
         self._core = core

@@ -274,7 +274,7 @@ def test_a_slow_client_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch, h
         last = gevent.socket.create_connection(address)
         last.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
         assert last.recv(12) == b"HTTP/1.1 200"
-        while server.open_connections:
+        while len(server._pool):
             gevent.sleep(0.01)
     server.close()
     for one in [*slow, last]:
