@@ -87,26 +87,26 @@ def scan(
     Finds no job in a tube that has only reserved jobs. Raises RefusedError without such a tube.
     """
     stats = statistics.tube_stats(connection, tube)
-    found = Scan(expected=stats.alive)
+    result = Scan(expected=stats.alive)
     states = [state for state in statistics.FREE_STATES if stats.count([state])]
     first = {first_job(connection, tube, state) for state in states}
     frontiers = _frontiers(sorted(job for job in first if job is not None))
-    found.complete = not frontiers
-    while frontiers and not found.complete:
+    result.complete = not frontiers
+    while frontiers and not result.complete:
         frontier = frontiers[0]
         ids = frontier.take()
-        hits, alive = _query(connection, tube, ids, found)
+        hits, alive = _query(connection, tube, ids, result)
         frontier.idle = 0 if alive else frontier.idle + len(ids)
         if not ids or frontier.idle >= reach:
             frontiers.popleft()
         elif not hits:
             # A frontier continues while it finds jobs; otherwise the next one continues.
             frontiers.rotate(-1)
-        if len(found.jobs) >= found.expected:
-            found.complete = _confirm(connection, tube, found)
+        if len(result.jobs) >= result.expected:
+            result.complete = _confirm(connection, tube, result)
         if progress is not None:
-            progress(found.queried, len(found.jobs), found.expected)
-    return found
+            progress(result.queried, len(result.jobs), result.expected)
+    return result
 
 
 def _frontiers(seeds: list[int]) -> deque[_Frontier]:
@@ -122,29 +122,29 @@ def _frontiers(seeds: list[int]) -> deque[_Frontier]:
     return deque([*inner, *outer])
 
 
-def _query(connection: Connection, tube: str, ids: Sequence[int], found: Scan) -> tuple[int, int]:
+def _query(connection: Connection, tube: str, ids: Sequence[int], result: Scan) -> tuple[int, int]:
     """Return the numbers of jobs of this tube and of any tube among these ids."""
-    replies = _query_ids(connection, tube, ids, found)
-    found.queried += len(ids)
+    replies = _query_ids(connection, tube, ids, result)
+    result.queried += len(ids)
     alive = [reply for reply in replies if reply is not NOT_FOUND]
     hits = list(_jobs_of_tube(alive, tube))
-    found.jobs.update((job.id, job) for job in hits)
+    result.jobs.update((job.id, job) for job in hits)
     return len(hits), len(alive)
 
 
-def _confirm(connection: Connection, tube: str, found: Scan) -> bool:
+def _confirm(connection: Connection, tube: str, result: Scan) -> bool:
     """Query all jobs again, drop deleted ones, and return whether the scan is complete."""
-    replies = _query_ids(connection, tube, found.jobs, found)
-    found.jobs = {job.id: job for job in _jobs_of_tube(replies, tube)}
-    return len(found.jobs) >= found.expected
+    replies = _query_ids(connection, tube, result.jobs, result)
+    result.jobs = {job.id: job for job in _jobs_of_tube(replies, tube)}
+    return len(result.jobs) >= result.expected
 
 
-def _query_ids(connection: Connection, tube: str, ids: Iterable[int], found: Scan) -> list[Reply]:
+def _query_ids(connection: Connection, tube: str, ids: Iterable[int], result: Scan) -> list[Reply]:
     """Return the replies for these ids; count the tube's jobs before them."""
     first, *replies = connection.execute_all(
         [statistics.stats_tube_command(tube), *(b"stats-job %d" % job for job in ids)]
     )
-    found.expected = statistics.existing_tube(first, tube).alive
+    result.expected = statistics.existing_tube(first, tube).alive
     return replies
 
 
@@ -159,8 +159,8 @@ def _jobs_of_tube(replies: Iterable[Reply], tube: str) -> Iterable[JobStats]:
                 yield job
 
 
-def read_jobs(connection: Connection, found: Scan) -> Iterator[Job]:
+def read_jobs(connection: Connection, result: Scan) -> Iterator[Job]:
     """Yield the free jobs of a scan with their bodies, by id, without jobs deleted meanwhile."""
-    free = [job for _, job in sorted(found.jobs.items()) if job.state in statistics.FREE_STATES]
+    free = [job for _, job in sorted(result.jobs.items()) if job.state in statistics.FREE_STATES]
     for start in range(0, len(free), READ_BATCH):
         yield from with_bodies(connection, free[start : start + READ_BATCH])

@@ -153,9 +153,9 @@ def _recover(connection: Connection, target: str, result: MoveResult, deferred: 
     connection.client.use(target)
     if not statistics.tube_stats(connection, target).delayed:
         return
-    found = scan(connection, target)
-    result.scan_incomplete = not found.complete
-    for staged in find_staged_copies(found.jobs.values()):
+    scanned = scan(connection, target)
+    result.scan_incomplete = not scanned.complete
+    for staged in find_staged_copies(scanned.jobs.values()):
         with deferred():
             _recover_copy(connection, staged, result)
 

@@ -53,7 +53,7 @@ def examine(subject: Subject) -> Iterator[Finding]:
             yield from _disk(subject, binlog, size)
             yield from _folder(subject, binlog, size, pid)
             pid = pid or holder_of(binlog.top / TOP_LOCK) or holder_of(binlog.top / LOCK)
-            newest_s = max(_write_times(binlog), default=None)
+            newest_s = max((path.stat().st_mtime for path in _files(binlog)), default=None)
             if size <= subject.read_bytes:
                 live = folder_usage(binlog).total().live_bytes
         except errors.BinlogFolderError as error:
@@ -150,7 +150,5 @@ def _limits(server: service.ServerProcesses | None) -> machine.Limits | None:
     return max(filter(None, all_limits), key=lambda limits: limits.open or 0, default=None)
 
 
-def _write_times(binlog: Folder) -> Iterator[float]:
-    for shard in binlog.shards:
-        for number in shard.numbers():
-            yield (shard.path / f"binlog.{number}").stat().st_mtime
+def _files(binlog: Folder) -> list[Path]:
+    return [shard.path / f"binlog.{n}" for shard in binlog.shards for n in shard.numbers()]

@@ -58,11 +58,9 @@ class Sockets:
     tls: Listener | None = None
 
     def close(self) -> None:
-        for listener in self.clients:
-            listener.close()
-        for other in (self.control, self.metrics, self.tls):
-            if other is not None:
-                other.close()
+        for listener in (*self.clients, self.control, self.metrics, self.tls):
+            if listener is not None:
+                listener.close()
 
 
 def bind(address: Address) -> Listener:

@@ -83,12 +83,12 @@ class Handshakes:
     def _waiting_longer_than(self, seconds: float, now: float) -> list[Handshake]:
         """Return the oldest first, without those whose client has sent data."""
         poll = select.poll()
-        found: dict[int, Handshake] = {}
+        waiting: dict[int, Handshake] = {}
         for handshake in self._in_progress:
             if handshake.waits_since is not None and handshake.waits_since < now - seconds:
                 fd = handshake.socket.fileno()
-                found[fd] = handshake
+                waiting[fd] = handshake
                 poll.register(fd, select.POLLIN)
-        for fd, _ in poll.poll(0) if found else ():
-            del found[fd]
-        return list(found.values())
+        for fd, _ in poll.poll(0) if waiting else ():
+            del waiting[fd]
+        return list(waiting.values())
