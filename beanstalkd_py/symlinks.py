@@ -178,31 +178,31 @@ def _walk(start: int | None, path: str, links: list[int]) -> int:
     return at
 
 
-def _enter(at: int, name: str, shown: str, links: list[int]) -> int:
+def _enter(at: int, name: str, full_path: str, links: list[int]) -> int:
     try:
         return os.open(name, _PATH_ONLY | os.O_NOFOLLOW, dir_fd=at)
     except NotADirectoryError:
-        target = _target_of(at, name, shown, links, "folder")
+        target = _target_of(at, name, full_path, links, "folder")
         if target is None:
             raise
     return _walk(at, target, links)
 
 
-def _open_linked(start: int | None, path: str, shown: str, flags: int, links: list[int]) -> int:
-    """Open a file or the target of a link. `shown` is the path in messages."""
+def _open_linked(start: int | None, path: str, full_path: str, flags: int, links: list[int]) -> int:
+    """Open a file or the target of a link. `full_path` is for messages."""
     folder, name = os.path.split(path)
     at = _walk(start, folder, links)
     try:
-        target = _target_of(at, name or ".", shown, links, "file")
+        target = _target_of(at, name or ".", full_path, links, "file")
         if target is None:
             return os.open(name or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-        shown = os.path.join(os.path.dirname(shown), target)  # noqa: PTH118, PTH120
-        return _open_linked(at, target, shown, flags, links)
+        full_path = os.path.join(os.path.dirname(full_path), target)  # noqa: PTH118, PTH120
+        return _open_linked(at, target, full_path, flags, links)
     finally:
         os.close(at)
 
 
-def _target_of(at: int, name: str, shown: str, links: list[int], kind: str) -> str | None:
+def _target_of(at: int, name: str, full_path: str, links: list[int], kind: str) -> str | None:
     """Return the target of a symbolic link; None for another file.
 
     Reads the target by the link's descriptor, because the name may refer to another link by now.
@@ -213,21 +213,19 @@ def _target_of(at: int, name: str, shown: str, links: list[int], kind: str) -> s
         if not stat.S_ISLNK(status.st_mode):
             return None
         if status.st_uid not in (0, os.geteuid()):
-            raise OSError(UNTRUSTED, _refusal(shown, status.st_uid, kind), shown)
+            raise OSError(UNTRUSTED, _untrusted_text(full_path, status.st_uid, kind), full_path)
         links[0] -= 1
         if links[0] < 0:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), shown)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), full_path)
         return os.readlink("", dir_fd=link)
     finally:
         os.close(link)
 
 
-def _refusal(shown: str, uid: int, kind: str) -> str:
+def _untrusted_text(full_path: str, uid: int, kind: str) -> str:
     try:
         owner = pwd.getpwuid(uid).pw_name
     except KeyError:
         owner = str(uid)
-    return (
-        f"{shown} is a symbolic link of user {owner}; put the {kind} itself there, or make the link"
-        " as root"
-    )
+    advice = f"put the {kind} itself there, or make the link as root"
+    return f"{full_path} is a symbolic link of user {owner}; {advice}"

@@ -38,14 +38,14 @@ class _Poll:
 
 @dataclass
 class Follower:
-    """Follows one tube from its creation on. `shown` is the number of jobs returned so far.
+    """Follows one tube from its creation on. `returned` is the number of jobs returned so far.
 
     The connection uses the tube, which keeps the tube and its counters in existence.
     """
 
     connection: Connection
     tube: str
-    shown: int = 0
+    returned: int = 0
     _next_id: int = 0
     _unreachable: int = 0  # jobs that a query of FAR_AHEAD ids has not found
     _seen: set[int] = field(default_factory=set)
@@ -61,7 +61,7 @@ class Follower:
     @property
     def missed(self) -> int:
         """Jobs that were put and deleted before a poll found them."""
-        return max(0, self._last.tube.total - self._first.tube.total - self.shown)
+        return max(0, self._last.tube.total - self._first.tube.total - self.returned)
 
     def new_jobs(self) -> list[Job]:
         """Return the jobs that arrived since the last call and still exist, by id."""
@@ -78,13 +78,13 @@ class Follower:
         self._seen = {job for job in self._seen if job >= self._next_id - BEHIND}
         self._seen.update(job.id for job in new)
         jobs = with_bodies(self.connection, new)
-        self.shown += len(jobs)
+        self.returned += len(jobs)
         return jobs
 
     def _not_found(self, new: list[JobStats]) -> int:
         """Return a lower bound of the new jobs that exist and that no poll has found."""
         growth = self._last.tube.alive - self._first.tube.alive
-        return max(0, growth - self.shown - len(new))
+        return max(0, growth - self.returned - len(new))
 
     def _poll(self) -> _Poll:
         peeks = [b"peek-" + state.encode() for state in statistics.FREE_STATES]

@@ -223,9 +223,9 @@ def _prepare(opened: socket.socket, used: str, watched: tuple[str, ...]) -> None
 
 def _raise_descriptor_limit(connections: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + SPARE_DESCRIPTORS
-    if hard != resource.RLIM_INFINITY and wanted > hard:
+    needed = connections + SPARE_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY and needed > hard:
         text = f"{connections} connections exceed the limit of {hard} open files"
         raise errors.ToolUsageError(f"{text}; raise it with ulimit -n, or use fewer connections")
-    if soft != resource.RLIM_INFINITY and wanted > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -32,9 +32,9 @@ def truncate_on_server(
     """
     stop_sent = False
     result.complete = True
-    for done in control.answers("truncate", tube=tube, states=list(states)):
-        result.deleted = int(done["deleted"])
-        result.complete = not done.get("stopped", False)
+    for answer in control.answers("truncate", tube=tube, states=list(states)):
+        result.deleted = int(answer["deleted"])
+        result.complete = not answer.get("stopped", False)
         if stopped() and not stop_sent:
             control.stop()
             stop_sent = True

@@ -90,39 +90,39 @@ def lock_shard_folders(
     if workers == 1 and layouts.is_whole(top):
         return ShardFolders([str(top)], None)
     layouts.read_layout(top)  # raises before anything is locked
-    wanted = layouts.Layout.wanted(workers, colocate)
+    target = layouts.Layout.wanted(workers, colocate)
     for _ in range(2):
         lock = layouts.lock_top(top)
-        if not is_settled(top, wanted):
+        if not is_settled(top, target):
             lock.close()
-            work = partial(reshard_here, top, wanted, file_size, _log_level(top), history)
+            work = partial(reshard_here, top, target, file_size, _log_level(top), history)
             _in_child(top, work, progress)
             continue
-        paths = [str(path) for path in layouts.folders_of(top, wanted)]
-        if wanted != layouts.WHOLE:
+        paths = [str(path) for path in layouts.folders_of(top, target)]
+        if target != layouts.WHOLE:
             return ShardFolders(paths, lock)
         lock.remove()
         return ShardFolders(paths, None)
     raise locked_error(top)  # another process changes it at the same time
 
 
-def is_settled(top: Path, wanted: Layout) -> bool:
+def is_settled(top: Path, target: Layout) -> bool:
     """Return whether the folder has this layout and no interrupted reshard."""
     from beanstalkd_py.binlog import layout as layouts
 
-    if wanted == layouts.WHOLE:
+    if target == layouts.WHOLE:
         return layouts.is_whole(top)
     return (
         (top / layouts.LOCK).is_symlink()
         and not any(os.path.lexists(top / name) for name in (layouts.STAGING, layouts.STAGED))
-        and layouts.read_layout(top) == wanted
+        and layouts.read_layout(top) == target
         and not layouts.binlog_files(top)
-        and all(path.is_dir() for path in layouts.folders_of(top, wanted))
+        and all(path.is_dir() for path in layouts.folders_of(top, target))
     )
 
 
 def reshard_here(
-    top: Path, wanted: Layout, file_size: int, level: int, history: ServeOptions | None = None
+    top: Path, target: Layout, file_size: int, level: int, history: ServeOptions | None = None
 ) -> None:
     """Reshard in this process and log at `level`. Raises BinlogLockedError, BinlogFolderError."""
     from beanstalkd_py.binlog import layout as layouts
@@ -134,18 +134,18 @@ def reshard_here(
     top = resolved(top)
     check_permission(top, writing=True)
     with contextlib.closing(layouts.lock_top(top)) as lock:
-        LOGGER.log(level, "binlog folder %s: resharding for %s", top, wanted)
+        LOGGER.log(level, "binlog folder %s: resharding for %s", top, target)
         before = (
             warn_of_unarchived_jobs if history is None else partial(archive_before_reshard, history)
         )
         with creating_as_owner_of(top):
             steps = Steps(progress=progress_on_stderr(level))
-            jobs = reshard(top, wanted, file_size, steps, before)
+            jobs = reshard(top, target, file_size, steps, before)
         if jobs < 0:
             LOGGER.log(level, "binlog folder %s: nothing to do", top)
         else:
-            LOGGER.log(level, "binlog folder %s: resharded for %s; jobs: %d", top, wanted, jobs)
-        if wanted == layouts.WHOLE:
+            LOGGER.log(level, "binlog folder %s: resharded for %s; jobs: %d", top, target, jobs)
+        if target == layouts.WHOLE:
             lock.remove()
 
 

@@ -61,5 +61,5 @@ def notifier_from_environment(environ: MutableMapping[str, str], pid: int) -> No
     watched = environ.pop("WATCHDOG_PID", str(pid))
     if path is None or not path.startswith(("/", "@")):
         return Notifier()
-    wanted = watched == str(pid) and watchdog_us.isascii() and watchdog_us.isdigit()
-    return Notifier(path, int(watchdog_us) / 1_000_000 if wanted else 0.0)
+    is_watched = watched == str(pid) and watchdog_us.isascii() and watchdog_us.isdigit()
+    return Notifier(path, int(watchdog_us) / 1_000_000 if is_watched else 0.0)
