@@ -31,7 +31,7 @@ Answer = Generator[Any, None, Any]
 
 MIN_RATIO = 1.0
 MAX_RATIO = 100.0
-"""Limits of the ratio of file bytes to live bytes that a compaction aims at."""
+"""Limits of the ratio of file bytes to live bytes that ends a compaction."""
 COMPACTION_WAIT_S = 0.02
 NO_PROGRESS_S = 30.0
 PROGRESS_S = 0.1
@@ -130,8 +130,6 @@ class AdminCommands:
     def _change_policies(self, policies: Policies, text: str) -> Answer:
         try:
             self._server.change_online_policies(policies)
-        except errors.UsageError as error:
-            raise errors.ControlError(str(error)) from error
         except OSError as error:
             raise errors.ControlError(f"cannot save the policies: {error}") from error
         LOGGER.info("%s", text)

@@ -258,4 +258,4 @@ class Supervisor(ABC):
 
     @abstractmethod
     def _on_ready(self, process: ChildProcess) -> None:
-        """Handle the first READY of a process."""
+        """Handle READY of a process."""

@@ -82,7 +82,9 @@ class TlsSupervisor(Supervisor):
 
     def _pass_certificates(self) -> None:
         """Pass the certificates ahead of the next connections, by the same socket."""
-        self._certificates_passed = True  # before the switches below, in which a reload resets it
+        self._certificates_passed = (
+            True  # set first, because a reload during the calls below resets it
+        )
         fd = self._memory_file()
         try:
             if self._handover is not None:

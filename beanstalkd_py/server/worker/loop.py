@@ -35,7 +35,7 @@ EVENTS, UPCALLS, MORE = int(Run.EVENTS), int(Run.UPCALLS), int(Run.MORE)
 EXTERNAL, FATAL = int(Run.EXTERNAL), int(Run.FATAL)
 
 BUDGET_NS = 50_000_000
-"""The maximum time in the core, which waits for input that long, before other greenlets run."""
+"""How long the core may run, including its wait for input, before other greenlets run."""
 PERIOD_S = 0.25
 
 

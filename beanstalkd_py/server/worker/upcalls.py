@@ -34,7 +34,7 @@ class Kind(enum.IntEnum):
     HELD_REPLY = 2  # session, number of reserved jobs, whether it has capacity for a connection
     TUBES_QUERY = 3  # session
     TUBES_REPLY = 4  # session, [[number, name], ...]
-    MOVE = 5  # the fields of a Migration, with its descriptor as ancillary data
+    MOVE = 5  # the fields of a Migration but its descriptor, which the message carries
 
 
 @dataclass(slots=True)
