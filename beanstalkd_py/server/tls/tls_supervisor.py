@@ -82,9 +82,7 @@ class TlsSupervisor(Supervisor):
 
     def _pass_certificates(self) -> None:
         """Pass the certificates ahead of the next connections, by the same socket."""
-        self._certificates_passed = (
-            True  # set first, because a reload during the calls below resets it
-        )
+        self._certificates_passed = True  # first, because a reload during the calls resets it
         fd = self._memory_file()
         try:
             if self._handover is not None:
