@@ -1,6 +1,7 @@
-"""Connections that wait for one worker, and the greenlet that passes them on.
+"""Connections that are routed to one worker, and the greenlet that passes them on.
 
-One backlog per worker, so that a full, hung or restarting worker delays only its own connections.
+Each worker has its own queue and greenlet, so that a full, hung or restarting worker delays only
+its own connections.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ Spawn = Callable[[Callable[[], None]], "gevent.Greenlet[[], None]"]
 """Starts a greenlet whose failure ends the server."""
 
 
-class WorkerBacklog:
-    """The queue of worker `index`. `on_passed` is called with the number of connections sent."""
+class RoutedConnections:
+    """The queue of worker `index`. Calls `on_passed` with the number of connections sent."""
 
     def __init__(self, index: int, spawn: Spawn, on_passed: Callable[[int], None]) -> None:
         self._full = f"worker {index} has reached its descriptor limit"
@@ -47,7 +48,7 @@ class WorkerBacklog:
         return len(self._fds) + passed
 
     def add(self, fd: int) -> None:
-        """Queue a descriptor, which the backlog owns from now on."""
+        """Take over and queue a descriptor."""
         self._fds.append(fd)
         self._waiting.set()
 
