@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 from typing import Any
 
 import msgpack
@@ -46,6 +47,8 @@ STATUS = "status"
 
 TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
 """Too many descriptors in flight, or no memory for the message: a retry succeeds."""
+
+DESCRIPTOR = struct.Struct("i")
 
 Message = list[Any]
 
@@ -107,10 +110,14 @@ class Channel:
         return message, fd
 
     def _receive_bytes(self) -> tuple[bytes, int | None]:
-        data, fds, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 1)
-        for fd in fds:
-            os.set_inheritable(fd, False)
-        return data, fds[0] if fds else None
+        # Not socket.recv_fds, which ignores its flags: a child started meanwhile would inherit it.
+        data, ancillary, _, _ = self._socket.recvmsg(
+            MESSAGE_BYTES, socket.CMSG_LEN(DESCRIPTOR.size), socket.MSG_CMSG_CLOEXEC
+        )
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                return data, DESCRIPTOR.unpack(content)[0]
+        return data, None
 
     def close(self) -> None:
         self._socket.close()
