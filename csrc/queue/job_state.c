@@ -276,12 +276,11 @@ void bs_job_make_ready(bs_queue *queue, bs_job *job, bs_now now)
     bs_serve_waiters(queue, job->tube, now);
 }
 
-void bs_job_make_delayed(bs_queue *queue, bs_job *job, int64_t deadline)
+void bs_job_make_delayed(bs_queue *queue, bs_job *job)
 {
     job->state = BS_DELAYED;
     job->mark = job->tube->ready.mark;
-    job->at = deadline;
-    bs_heap_push(&job->tube->delayed, &bs_job_kind, deadline, job);
+    bs_heap_push(&job->tube->delayed, &bs_job_kind, job->at, job);
     queue->counters->delayed++;
     bs_schedule_tube(queue, job->tube);
 }
@@ -294,8 +293,11 @@ void bs_job_make_buried(bs_queue *queue, bs_job *job)
     queue->counters->buried++;
 }
 
-void bs_job_bury(bs_queue *queue, bs_job *job, uint32_t reserve_age, bool space, bs_now now)
+void bs_job_bury(bs_queue *queue, bs_job *job, bs_now now)
 {
+    const bool space = bs_binlog_reserve_space(queue->binlog, now);
+    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
+    bs_job_unlink(queue, job);
     job->buries++;
     job->state = BS_BURIED;
     job->at = now.wall;
@@ -321,15 +323,9 @@ static void pause_for_retry(bs_queue *queue, bs_tube *tube, bs_now now)
 bool bs_job_load(bs_queue *queue, bs_job *job, bs_now now)
 {
     const int error = bs_job_has_body(job) ? 0 : bs_body_load(queue->binlog, job);
-    if (!error)
-        return true;
-    if (error != BS_BODY_DAMAGED) {
+    if (error == BS_BODY_DAMAGED)
+        bs_job_bury(queue, job, now);
+    else if (error)
         pause_for_retry(queue, job->tube, now);
-        return false;
-    }
-    const bool space = bs_binlog_reserve_space(queue->binlog, now);
-    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
-    bs_job_unlink(queue, job);
-    bs_job_bury(queue, job, reserve_age, space, now);
-    return false;
+    return !error;
 }

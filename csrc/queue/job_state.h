@@ -13,11 +13,13 @@ void bs_job_unlink(bs_queue *queue, bs_job *job);
 
 /* Hands the job to the first waiting session, if any. Its binlog entry must be written before (Q5). */
 void bs_job_make_ready(bs_queue *queue, bs_job *job, bs_now now);
-void bs_job_make_delayed(bs_queue *queue, bs_job *job, int64_t deadline);
+
+/* The job becomes ready at job->at. */
+void bs_job_make_delayed(bs_queue *queue, bs_job *job);
 void bs_job_make_buried(bs_queue *queue, bs_job *job);
 
-/* Counts the burying of a job that is unlinked; without `space` it gets no entry. */
-void bs_job_bury(bs_queue *queue, bs_job *job, uint32_t reserve_age, bool space, bs_now now);
+/* Buries a job in any state; without space in the binlog it gets no entry. */
+void bs_job_bury(bs_queue *queue, bs_job *job, bs_now now);
 
 /* Makes sure that the body of a job is in memory before a client gets the job. Returns false if it cannot be read: if it
  * is damaged, the job is buried, so that its tube goes on; else the tube pauses for a second. */

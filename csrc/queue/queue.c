@@ -59,7 +59,7 @@ static void release_deferred(bs_queue *queue, bs_job *job, bool timed_out, bs_no
         job->state = BS_DELAYED;
         job->at = now.mono + (int64_t)job->delay * BS_SECOND;
         bs_binlog_append_counters(queue->binlog, job, reserve_age, now);
-        bs_job_make_delayed(queue, job, job->at);
+        bs_job_make_delayed(queue, job);
         bs_serve_throttled(queue, job->tube, now);
         return;
     }
@@ -149,7 +149,7 @@ void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
             queue->last_buried_at = job->at;
         bs_job_make_buried(queue, job);
     } else if (job->state == BS_DELAYED && job->at > now.mono) {
-        bs_job_make_delayed(queue, job, job->at);
+        bs_job_make_delayed(queue, job);
     } else {
         int64_t since = job->state == BS_READY ? job->at : now.wall;
         bs_job_make_ready(queue, job, now);
@@ -228,11 +228,6 @@ int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now no
     return error;
 }
 
-int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now)
-{
-    return bs_queue_remove(queue, job, BS_ENDED_TRUNCATED, now);
-}
-
 int bs_queue_truncate_begin(bs_queue *queue, bs_tube *tube)
 {
     assert(!tube->truncated);
@@ -266,7 +261,7 @@ uint32_t bs_queue_truncate_step(bs_queue *queue, bs_tube *tube, uint32_t most, b
     uint32_t deleted = 0;
     bs_job *job = any_truncated(tube);
     /* There is space since the begin, so a delete fails only if the binlog has failed. */
-    while (job && deleted < most && bs_queue_truncate(queue, job, now) == 0) {
+    while (job && deleted < most && bs_queue_remove(queue, job, BS_ENDED_TRUNCATED, now) == 0) {
         deleted++;
         job = any_truncated(tube);
     }
@@ -311,7 +306,7 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
         job->state = BS_DELAYED;
         job->at = now.mono + (int64_t)delay * BS_SECOND;
         bs_binlog_update(queue->binlog, job, reserve_age, now);
-        bs_job_make_delayed(queue, job, job->at);
+        bs_job_make_delayed(queue, job);
         bs_serve_throttled(queue, job->tube, now);
     } else if (space) {
         write_ready(queue, job, reserve_age, now);
@@ -327,10 +322,8 @@ int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pr
         return -ENOENT;
     if (!bs_binlog_reserve_space(queue->binlog, now))
         return -ENOSPC;
-    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
-    bs_job_unlink(queue, job);
     job->pri = pri;
-    bs_job_bury(queue, job, reserve_age, true, now);
+    bs_job_bury(queue, job, now);
     bs_serve_throttled(queue, job->tube, now);
     return 0;
 }

@@ -64,9 +64,6 @@ bool bs_queue_any_ready(const bs_session *session);
 
 int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
 int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
-
-/* Deletes a job that nobody has reserved, together with others of its tube. */
-int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now);
 int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, uint32_t delay, bs_now now);
 int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, bs_now now);
 int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);

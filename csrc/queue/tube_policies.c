@@ -118,10 +118,7 @@ bool bs_policy_ends(const bs_job *job, bs_now now)
 
 static void bury(bs_queue *queue, bs_job *job, bs_now now)
 {
-    const bool space = bs_binlog_reserve_space(queue->binlog, now);
-    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
-    bs_job_unlink(queue, job);
-    bs_job_bury(queue, job, reserve_age, space, now);
+    bs_job_bury(queue, job, now);
     bs_serve_throttled(queue, job->tube, now);
 }
 
@@ -159,7 +156,7 @@ static bool move_job(bs_queue *queue, bs_job *job, const char *name, bs_now now)
         bs_refs_free_unused(queue, tube);
         return false;
     }
-    if (bs_queue_add(queue, copy, now) != 0) {
+    if (bs_queue_insert(queue, copy, now) != 0) {
         bs_queue_drop_job(queue, copy);
         return false;
     }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "binlog_files/entry.h"
 #include "queue/queue.h"
 #include "runtime/connection.h"
 
@@ -26,13 +27,12 @@ int bs_core_truncate(bs_core *core, const char *name, size_t length, unsigned st
         bs_job *job = tube ? bs_tube_any_job(tube, states) : NULL;
         if (!job)
             break;
-        error = bs_queue_truncate(queue, job, now);
+        error = bs_queue_remove(queue, job, BS_ENDED_TRUNCATED, now);
         removed += !error;
     }
     if (removed > 0) {
         state->removed += removed;
         state->gen = core->binlog ? core->binlog->gen : 0;
-        core->round_due = true;
         bs_core_wake(core);
     }
     if (error)
