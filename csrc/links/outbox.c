@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/ring.h"
 
 enum { SMALLEST = 8 };
@@ -18,15 +18,11 @@ static bs_message *at(const bs_outbox *outbox, uint32_t index)
 
 /* --- messages --------------------------------------------------------------------------------------------- */
 
-static void grow(bs_outbox *outbox)
-{
-    outbox->ring = bs_ring_must_grow(outbox->ring, &outbox->head, &outbox->capacity, SMALLEST, sizeof *outbox->ring);
-}
-
 static void push(bs_outbox *outbox, size_t length, int fd)
 {
     if (outbox->count == outbox->capacity)
-        grow(outbox);
+        outbox->ring =
+            bs_ring_must_grow(outbox->ring, &outbox->head, &outbox->capacity, SMALLEST, sizeof *outbox->ring);
     *at(outbox, outbox->count++) = (bs_message){(uint32_t)length, fd};
     outbox->complete += length;
     outbox->last.length = 0;
@@ -99,8 +95,7 @@ int bs_outbox_add_frame(bs_outbox *outbox, uint32_t kind, uint64_t number, const
     if (!error && !bs_bytes_reserve(&outbox->bytes, size))
         error = -ENOMEM;
     if (error) {
-        if (fd >= 0)
-            (void)close(fd);
+        bs_close(fd);
         return error;
     }
     append(outbox, &header, sizeof header);
@@ -136,8 +131,7 @@ size_t bs_outbox_first(bs_outbox *outbox, const char **bytes, int *fd)
 void bs_outbox_sent(bs_outbox *outbox)
 {
     const bs_message *first = at(outbox, 0);
-    if (first->fd >= 0)
-        (void)close(first->fd);
+    bs_close(first->fd);
     bs_bytes_take(&outbox->bytes, first->length);
     outbox->complete -= first->length;
     outbox->head++;
@@ -147,8 +141,7 @@ void bs_outbox_sent(bs_outbox *outbox)
 void bs_outbox_free(bs_outbox *outbox)
 {
     for (uint32_t i = 0; i < outbox->count; i++)
-        if (at(outbox, i)->fd >= 0)
-            (void)close(at(outbox, i)->fd);
+        bs_close(at(outbox, i)->fd);
     bs_bytes_free(&outbox->bytes);
     free(outbox->ring);
     *outbox = (bs_outbox){0};

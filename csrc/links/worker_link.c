@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/file_io.h"
 
 enum { PROXIES_SMALLEST = 16 };
 
@@ -178,10 +179,8 @@ void bs_peer_offer_ring(bs_peer *peer, bs_outbox *outbox, int wake_fd, uint32_t 
     peer->from = doorbell < 0 ? NULL : bs_message_ring_new(&ring);
     if (peer->from && bs_outbox_add_frame(outbox, BS_FRAME_DOORBELL, incarnation, NULL, 0, doorbell) == 0)
         (void)bs_outbox_add_frame(outbox, BS_FRAME_RING, 0, NULL, 0, ring);
-    else if (peer->from)
-        (void)close(ring);
-    else if (doorbell >= 0)
-        (void)close(doorbell);
+    else
+        bs_close(peer->from ? ring : doorbell);
 }
 
 /* Takes a message about the link itself; false: it is another one. Sets an invalid length for one that is wrong. An
@@ -272,10 +271,8 @@ ssize_t bs_peer_receive(bs_peer *peer, char *buffer, int *fd)
 
 void bs_peer_close(bs_peer *peer)
 {
-    if (peer->fd >= 0)
-        (void)close(peer->fd);
-    if (peer->doorbell >= 0)
-        (void)close(peer->doorbell);
+    bs_close(peer->fd);
+    bs_close(peer->doorbell);
     bs_message_ring_unmap(peer->from);
     bs_message_ring_unmap(peer->to);
     bs_bytes_free(&peer->in);

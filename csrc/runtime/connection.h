@@ -35,7 +35,7 @@ void bs_core_run_runnable(bs_core *core, bs_now now);
 /* The same, and makes the next bs_core_run start with a round. */
 void bs_core_resume_sessions(bs_core *core, bs_now now);
 
-/* Wakes Python's event loop, so that it calls bs_core_run. */
+/* Wakes Python's event loop, so that it calls bs_core_run, which then starts with a round. */
 void bs_core_wake(bs_core *core);
 
 #endif

@@ -63,13 +63,8 @@ static bool open_descriptors(bs_core *core)
         return false;
     /* Tagged by their own numbers; session ids are above 32 bits. Each write and expiry is an edge, so they are
      * not read. */
-    int fds[] = {core->timer_fd, core->wake_fd};
-    for (int i = 0; i < 2; i++) {
-        struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = (uint64_t)fds[i]};
-        if (epoll_ctl(core->epoll_fd, EPOLL_CTL_ADD, fds[i], &event) != 0)
-            return false;
-    }
-    return true;
+    return bs_core_epoll(core, EPOLL_CTL_ADD, core->timer_fd, (uint64_t)core->timer_fd, EPOLLIN | EPOLLET) == 0 &&
+           bs_core_epoll(core, EPOLL_CTL_ADD, core->wake_fd, (uint64_t)core->wake_fd, EPOLLIN | EPOLLET) == 0;
 }
 
 /* Replaces a string of the caller by a copy. */
@@ -220,12 +215,6 @@ int bs_transfer_add(bs_transfer *transfer, const bs_core *from)
     return bs_transfer_add_source(transfer, &(bs_transfer_source){&from->server.queue.jobs, load_body, from->binlog});
 }
 
-static void close_if_open(int fd)
-{
-    if (fd >= 0)
-        (void)close(fd);
-}
-
 void bs_core_free(bs_core *core)
 {
     if (!core)
@@ -234,7 +223,7 @@ void bs_core_free(bs_core *core)
     for (uint32_t i = 0; i < core->server.queue.sessions.count; i++) {
         const bs_session *session = core->server.queue.sessions.slots[i];
         if (session) {
-            close_if_open(session->fd);
+            bs_close(session->fd);
             bs_trace_free(session->trace);
         }
     }
@@ -247,9 +236,9 @@ void bs_core_free(bs_core *core)
     bs_long_commands_free(&core->server);
     bs_barriers_free(&core->server.barriers);
     bs_latency_free(&core->server.latency);
-    close_if_open(core->timer_fd);
-    close_if_open(core->wake_fd);
-    close_if_open(core->epoll_fd);
+    bs_close(core->timer_fd);
+    bs_close(core->wake_fd);
+    bs_close(core->epoll_fd);
     free((char *)core->config.binlog_dir);
     free((char *)core->config.colocate);
     free(core);
@@ -260,15 +249,13 @@ void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_
     core->server.max_job_size = max_job_size;
     if (core->binlog && core->binlog->sync_interval_ns >= 0 && sync_interval_ns >= 0)
         core->binlog->sync_interval_ns = sync_interval_ns;
-    core->round_due = true; /* replies that wait for a sync may leave now */
-    bs_core_wake(core);
+    bs_core_wake(core); /* replies that wait for a sync may leave now */
 }
 
 void bs_core_limit(bs_core *core, const bs_limits *limits, bs_now now)
 {
     core->server.limits = *limits;
     bs_timeouts_changed(&core->server, now);
-    core->round_due = true;
     bs_core_wake(core);
 }
 
@@ -300,7 +287,6 @@ void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, b
         return;
     }
     bs_compact_more(core->binlog, per_cent, state, now);
-    core->round_due = true;
     bs_core_wake(core);
 }
 
@@ -421,9 +407,9 @@ int64_t bs_core_tick(bs_core *core, bs_now now)
 {
     bs_latency_begin(&core->server.latency, now.mono);
     int64_t next = bs_queue_tick(&core->server.queue, now);
-    int64_t timeout_place = bs_timeouts_tick(core, now);
+    int64_t timeout_at = bs_timeouts_tick(core, now);
     bs_core_run_runnable(core, now);
-    return next < timeout_place ? next : timeout_place;
+    return next < timeout_at ? next : timeout_at;
 }
 
 int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)

@@ -9,12 +9,11 @@
 
 int bs_core_set_policies(bs_core *core, const bs_policy *policies, uint32_t count, bs_now now)
 {
-    bs_policies *made = count ? bs_policies_new(policies, count) : NULL;
-    if (count && !made)
+    bs_policies *compiled = count ? bs_policies_new(policies, count) : NULL;
+    if (count && !compiled)
         return -ENOMEM;
-    bs_queue_set_policies(&core->server.queue, made, now);
-    core->round_due = true; /* waiting clients may have jobs now */
-    bs_core_wake(core);
+    bs_queue_set_policies(&core->server.queue, compiled, now);
+    bs_core_wake(core); /* waiting clients may have jobs now */
     return 0;
 }
 

@@ -317,8 +317,7 @@ static ssize_t read_message(bs_core *core, uint32_t shard, bs_now now)
         bs_claims_peer_responds(&core->server, shard, now);
     core->server.barriers.late[shard] = false;
     if (length < 0) {
-        if (fd >= 0)
-            (void)close(fd);
+        bs_close(fd);
         report_end(core, shard, length == -EPIPE ? BS_UPCALL_PEER_CLOSED : BS_UPCALL_PROTOCOL_ERROR);
     } else if (fd >= 0) {
         take_descriptor(core, shard, core->received, (size_t)length, fd);
@@ -421,10 +420,9 @@ int bs_core_resume_peers(bs_core *core, bs_now now)
 
 /* --- out -------------------------------------------------------------------------------------------------- */
 
-static int watch(const bs_core *core, uint32_t shard, int op, bool writable)
+static int watch_socket(const bs_core *core, uint32_t shard, int op, bool writable)
 {
-    struct epoll_event event = {.events = EPOLLIN | (writable ? EPOLLOUT : 0U), .data.u64 = BS_PEER_TAG | shard};
-    return epoll_ctl(core->epoll_fd, op, core->peers[shard].fd, &event) != 0 ? -errno : 0;
+    return bs_core_epoll(core, op, core->peers[shard].fd, BS_PEER_TAG | shard, EPOLLIN | (writable ? EPOLLOUT : 0U));
 }
 
 static void send_to(bs_core *core, uint32_t shard)
@@ -435,7 +433,7 @@ static void send_to(bs_core *core, uint32_t shard)
     core->sent_to_worker = true;
     const bool left = bs_peer_send(peer, outbox) == BS_SOCKET_FULL;
     core->server.queue.counters->peer_bytes_out += before - bs_outbox_length(outbox);
-    if (left != peer->wants_out && !peer->reported && watch(core, shard, EPOLL_CTL_MOD, left) == 0)
+    if (left != peer->wants_out && !peer->reported && watch_socket(core, shard, EPOLL_CTL_MOD, left) == 0)
         peer->wants_out = left; /* only fails without memory: retried in the next round */
     bool busy = bs_outbox_length(outbox) > (size_t)(peer->busy ? BS_PEER_BUSY_BYTES / 2 : BS_PEER_BUSY_BYTES);
     if (busy == peer->busy)
@@ -485,8 +483,7 @@ int bs_core_send(bs_core *core, uint32_t shard, uint32_t kind, uint64_t id, cons
     }
     if (!error)
         return bs_outbox_add_frame(&core->server.outboxes[shard], kind, id, content, length, fd);
-    if (fd >= 0)
-        (void)close(fd);
+    bs_close(fd);
     return error;
 }
 
@@ -499,7 +496,7 @@ int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now)
         return -EINVAL;
     }
     core->peers[shard].fd = fd;
-    int error = watch(core, shard, EPOLL_CTL_ADD, false);
+    int error = watch_socket(core, shard, EPOLL_CTL_ADD, false);
     if (error) {
         bs_peer_close(&core->peers[shard]);
         return error;
