@@ -370,10 +370,12 @@ static void do_stats_tube(bs_server *server, bs_session *session, const bs_comma
         bs_reply(server, session, NOT_FOUND, written_hold(server));
 }
 
+/* The names of the extensions, for clients that use them only where they exist. */
 static void do_features(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
+    static const char names[] = "---\n- list-jobs\n- truncate\n- wait\n- reserve-abort\n- reserve-batch\n";
     (void)command, (void)now;
-    bs_reply_features(server, session);
+    bs_reply_data(server, session, names, sizeof names - 1, BS_HOLD_NONE);
 }
 
 /* A wait before it has ended already: bs_stream_look_ahead. */
@@ -437,11 +439,6 @@ void bs_count_bad_line(bs_server *server, const char *line, size_t length)
         count_refused(server, BS_REFUSED_BAD_FORMAT);
 }
 
-static const char *const refusals[] = {
-    [BS_UNKNOWN_COMMAND] = "UNKNOWN_COMMAND\r\n",
-    [BS_BAD_FORMAT] = BAD_FORMAT,
-};
-
 /* Inlined twice, because a call would cost sessions without a trace as much as the trace itself. */
 static inline __attribute__((always_inline)) bool execute_parsed(bs_server *server, bs_session *session,
                                                                  bs_parsed parsed, const bs_command *command,
@@ -453,7 +450,7 @@ static inline __attribute__((always_inline)) bool execute_parsed(bs_server *serv
             return false;
         if (parsed == BS_BAD_FORMAT)
             bs_count_bad_line(server, line, length);
-        bs_reply(server, session, refusals[parsed], BS_HOLD_NONE);
+        bs_reply(server, session, parsed == BS_BAD_FORMAT ? BAD_FORMAT : "UNKNOWN_COMMAND\r\n", BS_HOLD_NONE);
         return true;
     }
     const uint32_t outstanding = bs_remote_outstanding(session);

@@ -1,5 +1,6 @@
 #include "commands/list_jobs.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -140,10 +141,6 @@ void bs_reply_list_jobs(bs_server *server, bs_session *session, const bs_command
         .most = command->number < ROWS_MAX ? command->number : ROWS_MAX,
         .now = now,
     };
-    if (make_page(&page))
-        bs_reply_data(server, session, bs_bytes_data(&page.text), bs_bytes_length(&page.text),
-                      bs_binlog_hold(queue->binlog));
-    else
-        bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
-    bs_bytes_free(&page.text);
+    const int error = make_page(&page) ? 0 : -ENOMEM;
+    bs_reply_text(server, session, &page.text, error);
 }

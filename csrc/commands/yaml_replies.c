@@ -58,23 +58,13 @@ static int add_name(bs_bytes *text, const bs_tube *tube)
     return bs_bytes_append(text, "\n", 1);
 }
 
-static void reply_list(bs_server *server, bs_session *session, bs_bytes *text, int error)
-{
-    if (error)
-        bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
-    else
-        bs_reply_data(server, session, bs_bytes_data(text), bs_bytes_length(text),
-                      bs_binlog_hold(server->queue.binlog));
-    bs_bytes_free(text);
-}
-
 void bs_reply_list_tubes(bs_server *server, bs_session *session)
 {
     bs_bytes text = {0};
     int error = bs_bytes_append(&text, "---\n", 4);
     for (const bs_tube *tube = server->queue.tubes.first; tube && !error; tube = tube->next)
         error = add_name(&text, tube);
-    reply_list(server, session, &text, error);
+    bs_reply_text(server, session, &text, error);
 }
 
 void bs_reply_list_watched(bs_server *server, bs_session *session)
@@ -83,12 +73,5 @@ void bs_reply_list_watched(bs_server *server, bs_session *session)
     int error = bs_bytes_append(&text, "---\n", 4);
     for (uint32_t i = 0; i < session->watch_count && !error; i++)
         error = add_name(&text, session->watches[i].tube);
-    reply_list(server, session, &text, error);
-}
-
-/* The names of the extensions, for clients that use them only where they exist. */
-void bs_reply_features(bs_server *server, bs_session *session)
-{
-    static const char names[] = "---\n- list-jobs\n- truncate\n- wait\n- reserve-abort\n- reserve-batch\n";
-    bs_reply_data(server, session, names, sizeof names - 1, BS_HOLD_NONE);
+    bs_reply_text(server, session, &text, error);
 }

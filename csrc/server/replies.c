@@ -91,3 +91,13 @@ void bs_reply_data(bs_server *server, bs_session *session, const char *data, siz
     bs_reply_bytes(server, session, "\r\n", 2, hold);
     replied(server, session, line, (size_t)(end - line), 0);
 }
+
+void bs_reply_text(bs_server *server, bs_session *session, bs_bytes *text, int error)
+{
+    if (error)
+        bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
+    else
+        bs_reply_data(server, session, bs_bytes_data(text), bs_bytes_length(text),
+                      bs_binlog_hold(server->queue.binlog));
+    bs_bytes_free(text);
+}

@@ -20,6 +20,10 @@ void bs_reply_batch(bs_server *server, bs_session *session, uint32_t count, cons
 /* `OK length` CR LF data CR LF. */
 void bs_reply_data(bs_server *server, bs_session *session, const char *data, size_t length, bs_hold hold);
 
+/* `OK length` CR LF text CR LF, which depends on everything written so far; after an error OUT_OF_MEMORY. Frees the
+ * text. */
+void bs_reply_text(bs_server *server, bs_session *session, bs_bytes *text, int error);
+
 /* A complete reply of one or more lines. */
 void bs_reply_whole(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold);
 
