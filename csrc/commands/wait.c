@@ -7,8 +7,6 @@
 #include "server/replies.h"
 #include "workers/shard_waits.h"
 
-enum { ANSWERS_PER_ROUND = 128 };
-
 static void wait_here(bs_server *server, bs_session *session, uint64_t id, int64_t until, bs_now now)
 {
     const bs_job *job = bs_job_table_find(&server->queue.jobs, id);
@@ -39,9 +37,4 @@ void bs_wait_served(bs_server *server, bs_session *session, bs_served how)
     const uint64_t id = bs_job_wait_job(session);
     bs_queue_stop_waiting(&server->queue, session);
     bs_reply_number(server, session, how == BS_SERVED_BURIED ? "BURIED" : "DELETED", id, BS_HOLD_NONE);
-}
-
-void bs_waits_run(bs_server *server, bs_now now)
-{
-    (void)bs_job_waits_answer(&server->queue, ANSWERS_PER_ROUND, now);
 }

@@ -10,7 +10,4 @@ void bs_execute_wait(bs_server *server, bs_session *session, const bs_command *c
 /* The end of a wait that only this shard takes part in. With DELETED or BURIED the session still waits. */
 void bs_wait_served(bs_server *server, bs_session *session, bs_served how);
 
-/* Answers sessions whose jobs have ended: some of them in each round, so that other clients wait for a few only. */
-void bs_waits_run(bs_server *server, bs_now now);
-
 #endif

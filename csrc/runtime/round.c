@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "commands/command_stream.h"
 #include "commands/long_commands.h"
-#include "commands/wait.h"
 #include "queue/job_waits.h"
 #include "queue/queue.h"
 #include "runtime/connection.h"
@@ -24,7 +23,8 @@
 
 enum {
     EVENTS_PER_ROUND = 256,
-    MESSAGES_PER_ROUND = 8
+    MESSAGES_PER_ROUND = 8,
+    ANSWERS_PER_ROUND = 128 /* to sessions that wait for a job, so that other clients wait for a few only */
 };
 
 /* --- a round ---------------------------------------------------------------------------------------------- */
@@ -239,7 +239,7 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
         bs_reserves_run(&core->server, now);
     } while (core->server.runnable.first);
     if (core->server.queue.job_waits.first_ended)
-        bs_waits_run(&core->server, now);
+        (void)bs_job_waits_answer(&core->server.queue, ANSWERS_PER_ROUND, now);
     if (core->server.first_long_command)
         bs_long_commands_run(&core->server, bs_distinct_time(&core->server, now));
     if (bs_barrier_busy(&core->server))

@@ -33,12 +33,6 @@ static inline bool bs_barrier_concerns(const bs_command *command)
 /* Must the command wait for a barrier? Then the session is stalled. Not for a session with outstanding replies. */
 bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command *command);
 
-/* `length` bytes of the session's input are executed. */
-static inline void bs_barrier_executed(bs_session *session, size_t length)
-{
-    session->barrier_bytes -= length < session->barrier_bytes ? length : session->barrier_bytes;
-}
-
 /* Does the next round have work here, even without events? */
 static inline bool bs_barrier_busy(const bs_server *server)
 {
