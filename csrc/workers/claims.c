@@ -197,15 +197,14 @@ void bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64
         return;
     remote->token = token;
     remote->claimed = 0;
-    const bs_job *best = bs_queue_best_loaded(&server->queue, session, now);
-    if (best)
-        remote->claimed_since = best->at;
-    session->claiming = true;
-    bs_job *job = best ? bs_queue_reserve(&server->queue, session, now) : NULL;
-    session->claiming = false;
+    bs_job *job = bs_queue_best_loaded(&server->queue, session, now);
     if (!session->proxy)
         session->since = BS_SINCE_NOW;
     if (job) {
+        remote->claimed_since = job->at;
+        session->claiming = true;
+        bs_job_make_reserved(&server->queue, session, job, now);
+        session->claiming = false;
         send_outcome(server, session, BS_WAITED_JOB, job);
     } else if (bs_queue_deadline_soon(session, now)) {
         send_outcome(server, session, BS_WAITED_DEADLINE_SOON, NULL);
