@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "commands/commands.h"
-#include "commands/reserve.h"
+#include "commands/waiting.h"
 #include "protocol/parser.h"
 #include "queue/job_state.h"
 #include "queue/tube_refs.h"

@@ -6,8 +6,7 @@
 
 #include "base/clock.h"
 #include "commands/long_commands.h"
-#include "commands/reserve.h"
-#include "commands/wait.h"
+#include "commands/waiting.h"
 #include "queue/job_state.h"
 #include "queue/queue.h"
 #include "queue/tube_policies.h"

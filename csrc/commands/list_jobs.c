@@ -1,4 +1,6 @@
-#include "commands/list_jobs.h"
+/* bs_reply_list_jobs. */
+
+#include "commands/long_commands.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands/list_jobs.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
 #include "server/replies.h"

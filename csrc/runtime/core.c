@@ -16,7 +16,7 @@
 #include "binlog_files/entry.h"
 #include "commands/command_stream.h"
 #include "commands/long_commands.h"
-#include "commands/reserve.h"
+#include "commands/waiting.h"
 #include "queue/published_heads.h"
 #include "queue/job_waits.h"
 #include "queue/queue.h"

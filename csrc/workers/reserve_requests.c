@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "commands/reserve.h"
+#include "commands/waiting.h"
 #include "jobs/job.h"
 #include "queue/published_heads.h"
 #include "queue/queue.h"
