@@ -182,7 +182,7 @@ static void do_reserve_job(bs_server *server, bs_session *session, const bs_comm
     bs_job *job = find(server, command);
     if (job && job->state != BS_RESERVED && !load_body(server, session, job))
         return;
-    if (!job || bs_queue_reserve_job(&server->queue, session, job, now) != 0) {
+    if (bs_queue_reserve_job(&server->queue, session, job, now) != 0) {
         bs_reply(server, session, NOT_FOUND, written_hold(server));
         return;
     }
@@ -194,30 +194,26 @@ static void do_reserve_job(bs_server *server, bs_session *session, const bs_comm
 
 static void do_delete(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    bs_job *job = find(server, command);
-    int result = job ? bs_queue_delete(&server->queue, session, job, now) : -ENOENT;
+    int result = bs_queue_delete(&server->queue, session, find(server, command), now);
     reply_result(server, session, result, "DELETED\r\n", INTERNAL_ERROR);
 }
 
 static void do_release(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     bs_job *job = find(server, command);
-    int result = job ? bs_queue_release(&server->queue, session, job, command->pri, command->delay, now) : -ENOENT;
+    int result = bs_queue_release(&server->queue, session, job, command->pri, command->delay, now);
     reply_result(server, session, result, "RELEASED\r\n", OUT_OF_MEMORY);
 }
 
 static void do_bury(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    bs_job *job = find(server, command);
-    int result = job ? bs_queue_bury(&server->queue, session, job, command->pri, now) : -ENOENT;
+    int result = bs_queue_bury(&server->queue, session, find(server, command), command->pri, now);
     reply_result(server, session, result, "BURIED\r\n", INTERNAL_ERROR);
 }
 
 static void do_touch(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    bs_job *job = find(server, command);
-    int result = job ? bs_queue_touch(&server->queue, session, job, now) : -ENOENT;
-    if (result == 0)
+    if (bs_queue_touch(&server->queue, session, find(server, command), now) == 0)
         bs_reply(server, session, "TOUCHED\r\n", BS_HOLD_NONE);
     else
         bs_reply(server, session, NOT_FOUND, written_hold(server));
@@ -231,8 +227,7 @@ static void do_kick(bs_server *server, bs_session *session, const bs_command *co
 
 static void do_kick_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    bs_job *job = find(server, command);
-    int result = job ? bs_queue_kick_job(&server->queue, job, now) : -ENOENT;
+    int result = bs_queue_kick_job(&server->queue, find(server, command), now);
     reply_result(server, session, result, "KICKED\r\n", NOT_FOUND);
 }
 

@@ -205,12 +205,12 @@ bool bs_queue_any_ready(const bs_session *session)
 
 static bool holds(const bs_queue *queue, const bs_session *session, const bs_job *job)
 {
-    return job->state == BS_RESERVED && bs_job_holder(queue, job) == session;
+    return job && job->state == BS_RESERVED && bs_job_holder(queue, job) == session;
 }
 
 int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
 {
-    if (job->state == BS_RESERVED)
+    if (!job || job->state == BS_RESERVED)
         return -ENOENT;
     bs_job_make_reserved(queue, session, job, now);
     return 0;
@@ -218,7 +218,7 @@ int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_n
 
 int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
 {
-    if (job->state == BS_RESERVED && !holds(queue, session, job))
+    if (!job || (job->state == BS_RESERVED && !holds(queue, session, job)))
         return -ENOENT;
     bs_tube *tube = job->tube;
     tube->deletes++; /* first, because the tube may end with its last job */
@@ -343,7 +343,7 @@ int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now
 
 int bs_queue_kick_job(bs_queue *queue, bs_job *job, bs_now now)
 {
-    if (job->state != BS_BURIED && job->state != BS_DELAYED)
+    if (!job || (job->state != BS_BURIED && job->state != BS_DELAYED))
         return -ENOENT;
     if (!bs_binlog_reserve_space(queue->binlog, now))
         return -ENOSPC;

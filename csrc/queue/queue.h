@@ -60,7 +60,7 @@ bool bs_queue_deadline_soon(const bs_session *session, bs_now now);
 /* Does a watched tube have a ready job, paused or not? */
 bool bs_queue_any_ready(const bs_session *session);
 
-/* --- jobs: 0, -ENOENT, or -ENOSPC when the binlog has no space (and nothing has changed) --- */
+/* --- jobs: 0, -ENOENT also for NULL, or -ENOSPC when the binlog has no space (and nothing has changed) --- */
 
 int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
 int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
