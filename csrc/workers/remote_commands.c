@@ -374,24 +374,10 @@ void bs_remote_end(bs_server *server, const bs_session *session)
 
 /* --- peers ------------------------------------------------------------------------------------------------ */
 
-/* The tube is unknown, and no job is held there any more. */
-static void query_lost(bs_server *server, bs_session *session)
-{
-    session->remote->query = false;
-    session->remote->outstanding = 0;
-    session->remote->outstanding_bytes = 0;
-    session->remote->head_length = 0;
-    bs_timeouts_schedule(server, session);
-}
-
 /* The worker with the outstanding replies is down. */
 static void fail_outstanding(bs_server *server, bs_session *session)
 {
     bs_remote *remote = session->remote;
-    if (remote->query) {
-        query_lost(server, session);
-        return;
-    }
     uint32_t lost = remote->outstanding;
     remote->outstanding = 0;
     remote->outstanding_bytes = 0;
@@ -400,6 +386,11 @@ static void fail_outstanding(bs_server *server, bs_session *session)
         return;
     }
     remote->head_length = 0;
+    if (remote->query) {
+        remote->query = false; /* the tube is unknown, and no job is held there any more */
+        bs_timeouts_schedule(server, session);
+        return;
+    }
     if (session->parked)
         return; /* a reserve, which goes on (bs_reserves_peer_changed) */
     if (remote->echo_first)

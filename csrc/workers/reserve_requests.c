@@ -235,12 +235,6 @@ static void head_for_other(bs_server *server, bs_session *proxy, uint64_t token,
         bs_outbox_must_add(&server->outboxes[proxy->peer], BS_FRAME_HEAD_IS, proxy->home, &response, sizeof response);
 }
 
-static void claim_for_other(bs_server *server, bs_session *proxy, const bs_reserve_step *step, bool decided, bs_now now)
-{
-    if (claim(server, proxy, step, decided, now) == CLAIM_LOST)
-        bs_remote_respond_step(server, proxy, BS_FRAME_LOST, (bs_reserve_step){step->token, 0});
-}
-
 /* A session that will wait gets a job that is put back in its turn, so only one that will not wait is deferred. */
 static void reserve_for_other(bs_server *server, bs_session *proxy, const bs_reserve_step *step, bool decided,
                               bs_now now)
@@ -271,7 +265,8 @@ static void execute_for_other(bs_server *server, bs_session *proxy, uint32_t kin
         head_for_other(server, proxy, step->token, decided, now);
         break;
     case BS_FRAME_CLAIM:
-        claim_for_other(server, proxy, step, decided, now);
+        if (claim(server, proxy, step, decided, now) == CLAIM_LOST)
+            bs_remote_respond_step(server, proxy, BS_FRAME_LOST, (bs_reserve_step){step->token, 0});
         break;
     case BS_FRAME_RESERVE:
         reserve_for_other(server, proxy, step, decided, now);
