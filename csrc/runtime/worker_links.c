@@ -43,67 +43,6 @@ static void must_append(bs_bytes *bytes, const char *data, size_t length)
         abort(); /* received bytes can be neither refused nor dropped */
 }
 
-/* --- proxies ---------------------------------------------------------------------------------------------- */
-
-/* Finds or opens the proxy for a session of worker `shard`. NULL: it has failed, and its home has got ENDED; frames for
- * it are ignored until CLOSE. */
-static bs_session *proxy_for(bs_core *core, uint32_t shard, uint64_t home)
-{
-    bs_proxies *proxies = &core->peers[shard].proxies;
-    bs_proxy *entry = bs_proxies_find(proxies, home);
-    if (entry)
-        return bs_core_find(core, entry->proxy);
-    entry = bs_proxies_add(proxies, home);
-    bs_session *session = bs_refs_open_proxy(&core->server.queue);
-    if (!session) {
-        bs_outbox_must_add(&core->server.outboxes[shard], BS_FRAME_ENDED, home, NULL, 0);
-        return NULL;
-    }
-    session->peer = (uint8_t)shard;
-    session->home = home;
-    entry->proxy = session->id;
-    return session;
-}
-
-void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now)
-{
-    bs_server *server = &core->server;
-    bs_outbox *outbox = &server->outboxes[session->peer];
-    if (session->may_leave > 0 && server->peers[session->peer] == BS_PEER_UP) {
-        bool was_blocked = bs_stream_blocked(server, session);
-        if (bs_outbox_add(outbox, BS_FRAME_OUTPUT, session->home, NULL, 0, bs_bytes_data(&session->out),
-                          session->may_leave) != 0)
-            session->broken = true;
-        else
-            bs_session_sent(session, session->may_leave);
-        if (was_blocked && !bs_stream_blocked(server, session))
-            bs_session_list_add(&server->runnable, session);
-    }
-    if (!session->broken)
-        return;
-    /* Without its replies the client cannot continue either. */
-    if (server->peers[session->peer] != BS_PEER_DOWN)
-        bs_outbox_must_add(outbox, BS_FRAME_ENDED, session->home, NULL, 0);
-    bs_core_end_session(core, session, now);
-}
-
-uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home)
-{
-    const bs_session *session = proxy_for(core, peer, home);
-    return session ? session->id : 0;
-}
-
-static void close_proxy(bs_core *core, uint32_t shard, uint64_t home, bs_now now)
-{
-    bs_proxies *proxies = &core->peers[shard].proxies;
-    bs_proxy *entry = bs_proxies_find(proxies, home);
-    bs_session *session = entry ? bs_core_find(core, entry->proxy) : NULL;
-    if (entry)
-        bs_proxies_remove(proxies, entry);
-    if (session)
-        bs_core_end_session(core, session, now);
-}
-
 /* --- in --------------------------------------------------------------------------------------------------- */
 
 /* The link has ended: adds the upcall. */
@@ -116,16 +55,10 @@ static void report_end(bs_core *core, uint32_t shard, int kind)
 }
 
 /* Later frames of the core wait until Python has handled this one. */
-static bs_queued_upcall *add_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *frame)
+static void add_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *frame, int fd)
 {
     bs_queued_upcall *queued = bs_upcalls_add(&core->server.upcalls, kind, shard, frame->header.number);
     core->peers[shard].awaits_python = true;
-    return queued;
-}
-
-static void add_bytes_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *frame, int fd)
-{
-    bs_queued_upcall *queued = add_upcall(core, shard, kind, frame);
     queued->upcall.fd = fd;
     must_append(&queued->bytes, frame->content, frame->header.length);
 }
@@ -136,7 +69,7 @@ static void output(bs_core *core, uint32_t shard, const bs_frame *frame)
     if (!session || session->proxy)
         return;
     if (session->finding_job)
-        add_bytes_upcall(core, shard, BS_UPCALL_OUTPUT, frame, -1);
+        add_upcall(core, shard, BS_UPCALL_OUTPUT, frame, -1);
     else
         bs_relay_output(&core->server, session, shard, frame->content, frame->header.length);
 }
@@ -212,15 +145,15 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
         return -EBADMSG;
     switch (kind) {
     case BS_FRAME_PYTHON:
-        add_bytes_upcall(core, shard, BS_UPCALL_FRAME, frame, -1);
+        add_upcall(core, shard, BS_UPCALL_FRAME, frame, -1);
         return 0;
     case BS_FRAME_FEED:
-        session = proxy_for(core, shard, number);
+        session = bs_proxy_for(core, shard, number);
         if (session && !session->closing && !session->broken)
             bs_stream_feed(&core->server, session, frame->content, frame->header.length, now);
         return 0;
     case BS_FRAME_CLOSE:
-        close_proxy(core, shard, number, now);
+        bs_proxy_close(core, shard, number, now);
         return 0;
     case BS_FRAME_OUTPUT:
         output(core, shard, frame);
@@ -249,12 +182,12 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
         break;
     }
     if (kind == BS_FRAME_AWAIT || kind == BS_FRAME_AWAITED) {
-        session = kind == BS_FRAME_AWAIT ? proxy_for(core, shard, number) : bs_core_find(core, number);
+        session = kind == BS_FRAME_AWAIT ? bs_proxy_for(core, shard, number) : bs_core_find(core, number);
         return bs_shard_wait_frame(&core->server, session, shard, frame, now);
     }
     if (kind < BS_FRAME_HEAD || kind > BS_FRAME_CANCELLED)
         return -EBADMSG;
-    session = kind < BS_FRAME_HEAD_IS ? proxy_for(core, shard, number) : bs_core_find(core, number);
+    session = kind < BS_FRAME_HEAD_IS ? bs_proxy_for(core, shard, number) : bs_core_find(core, number);
     return bs_reserve_frame(&core->server, session, shard, frame, now);
 }
 
@@ -297,7 +230,7 @@ static void take_descriptor(bs_core *core, uint32_t shard, const char *bytes, si
     bs_frame frame;
     if (bs_bytes_length(&core->peers[shard].in) == 0 && bs_frame_read(bytes, length, &frame) == (int64_t)length &&
         frame.header.kind == BS_FRAME_PYTHON) {
-        add_bytes_upcall(core, shard, BS_UPCALL_FRAME, &frame, fd);
+        add_upcall(core, shard, BS_UPCALL_FRAME, &frame, fd);
         return;
     }
     (void)close(fd);

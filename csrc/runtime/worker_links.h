@@ -35,6 +35,14 @@ void bs_links_awake(bs_core *core);
 /* Sends the outboxes as far as the sockets accept them. */
 void bs_links_send(bs_core *core);
 
+/* --- proxies.c --- */
+
+/* Finds or opens the proxy for a session of worker `shard`. NULL: it has failed, and its home worker has received ENDED;
+ * frames for it are ignored until CLOSE. */
+bs_session *bs_proxy_for(bs_core *core, uint32_t shard, uint64_t home);
+
+void bs_proxy_close(bs_core *core, uint32_t shard, uint64_t home, bs_now now);
+
 /* Moves the output of a proxy into the outbox; ends a proxy that has failed. */
 void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now);
 
