@@ -161,7 +161,7 @@ static void do_reserve(bs_server *server, bs_session *session, const bs_command 
 {
     const bool timed = command->verb != BS_VERB_RESERVE;
     const int64_t until = timed ? now.mono + (int64_t)command->number * BS_SECOND : INT64_MAX;
-    session->batch = (uint16_t)command->most;
+    session->batch = (uint16_t)command->batch;
     if (bs_reserve_concerns_others(server, session, now))
         bs_reserve_begin(server, session, until);
     else

@@ -16,7 +16,7 @@ typedef struct {
     const bs_queue *queue;
     const bs_tube *tube;
     const bs_command *command;
-    uint32_t most; /* rows */
+    uint32_t rows_max;
     bs_bytes text;
     bs_now now;
 } job_page;
@@ -70,7 +70,7 @@ static bool probe_ids(job_page *page, uint64_t *next)
     const uint64_t last = __atomic_load_n(&page->queue->shared->last_id, __ATOMIC_RELAXED);
     uint64_t id = page->command->after_id;
     uint32_t rows = 0;
-    for (uint32_t probed = 0; probed < LOOKUPS_MAX && rows < page->most && id < last; probed++) {
+    for (uint32_t probed = 0; probed < LOOKUPS_MAX && rows < page->rows_max && id < last; probed++) {
         bs_job_table_prefetch(jobs, id + FAR);
         bs_job_table_prefetch_job(jobs, id + NEAR);
         const bs_job *job = bs_job_table_find(jobs, ++id);
@@ -106,7 +106,7 @@ static bool search_table(job_page *page, uint64_t *next)
     }
     qsort(ids, count, sizeof *ids, compare_ids);
     bool added = true;
-    uint32_t rows = count < page->most ? count : page->most;
+    uint32_t rows = count < page->rows_max ? count : page->rows_max;
     for (uint32_t row = 0; row < rows && added; row++)
         added = add_row(page, bs_job_table_find(jobs, ids[row]));
     *next = rows < count ? ids[rows - 1] : 0;
@@ -114,7 +114,7 @@ static bool search_table(job_page *page, uint64_t *next)
     return added;
 }
 
-static bool make_page(job_page *page)
+static bool write_page(job_page *page)
 {
     uint64_t next = 0;
     bs_bytes *text = &page->text;
@@ -140,9 +140,9 @@ void bs_reply_list_jobs(bs_server *server, bs_session *session, const bs_command
         .queue = queue,
         .tube = bs_tubes_find(&queue->tubes, command->name, command->name_length),
         .command = command,
-        .most = command->number < ROWS_MAX ? command->number : ROWS_MAX,
+        .rows_max = command->number < ROWS_MAX ? command->number : ROWS_MAX,
         .now = now,
     };
-    const int error = make_page(&page) ? 0 : -ENOMEM;
+    const int error = write_page(&page) ? 0 : -ENOMEM;
     bs_reply_text(server, session, &page.text, error);
 }

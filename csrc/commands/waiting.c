@@ -59,7 +59,7 @@ void bs_execute_wait(bs_server *server, bs_session *session, const bs_command *c
 /* Replies to a wait for a job, which has ended or is buried; the session still waits. */
 static void job_ended(bs_server *server, bs_session *session, bs_served how)
 {
-    const uint64_t id = bs_job_wait_job(session);
+    const uint64_t id = bs_job_wait_id(session);
     bs_queue_stop_waiting(&server->queue, session);
     bs_reply_number(server, session, how == BS_SERVED_BURIED ? "BURIED" : "DELETED", id, BS_HOLD_NONE);
 }

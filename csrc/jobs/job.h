@@ -34,7 +34,7 @@ typedef struct bs_job {
     uint32_t place;               /* in its heap or run */
     union {
         uint32_t session;         /* Reserved: slot of the holder */
-        uint32_t mark;            /* else: bs_ready.mark of its tube at that time */
+        uint32_t truncates;       /* else: bs_ready.truncates of its tube when the job got its state */
     };
     uint32_t file : 31;           /* number of the binlog file with its full entry, or 0 */
     uint32_t separate : 1;        /* the body has an allocation of its own, and can be dropped from memory */

@@ -21,7 +21,7 @@ void bs_owner_set(bs_shared *shared, uint64_t id, uint32_t worker)
 
 int bs_owner_of(const bs_shared *shared, uint64_t id)
 {
-    uint32_t found = __atomic_load_n(&shared->owner[id % BS_OWNERS], __ATOMIC_RELAXED);
-    uint32_t worker = (found & UINT8_MAX) - 1;
-    return (found & UINT8_MAX) != 0 && found == entry(id, worker) ? (int)worker : BS_OWNER_UNKNOWN;
+    uint32_t stored = __atomic_load_n(&shared->owner[id % BS_OWNERS], __ATOMIC_RELAXED);
+    uint32_t worker = (stored & UINT8_MAX) - 1;
+    return (stored & UINT8_MAX) != 0 && stored == entry(id, worker) ? (int)worker : BS_OWNER_UNKNOWN;
 }

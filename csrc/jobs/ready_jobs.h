@@ -21,10 +21,10 @@ typedef struct {
     uint32_t holes;
     uint32_t capacity;  /* a power of two, or 0 */
     bs_priority_heap heap;
-    bs_job *heaped;     /* of the first entry of the heap; NULL if that is empty */
+    bs_job *heap_first; /* of the first entry of the heap; NULL if that is empty */
     uint32_t stale;
     uint32_t rebuilds;
-    uint32_t mark;      /* of its jobs: bs_job.mark */
+    uint32_t truncates; /* of the tube, so far */
 } bs_ready;
 
 static inline uint32_t bs_ready_count(const bs_ready *ready)

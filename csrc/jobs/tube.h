@@ -98,7 +98,7 @@ typedef struct {
 } bs_tubes;
 
 /* Returns whether ready jobs may be handed out. */
-static inline bool bs_tube_open(const bs_tube *tube)
+static inline bool bs_tube_is_open(const bs_tube *tube)
 {
     return !tube->pause_ns && !tube->throttles;
 }

@@ -24,22 +24,22 @@ static void push(bs_outbox *outbox, size_t length, int fd)
         outbox->ring =
             bs_ring_must_grow(outbox->ring, &outbox->head, &outbox->capacity, SMALLEST, sizeof *outbox->ring);
     *at(outbox, outbox->count++) = (bs_message){(uint32_t)length, fd};
-    outbox->complete += length;
+    outbox->complete_bytes += length;
     outbox->last.length = 0;
 }
 
-static size_t growing(const bs_outbox *outbox)
+static size_t growing_bytes(const bs_outbox *outbox)
 {
-    return bs_outbox_length(outbox) - outbox->complete;
+    return bs_outbox_length(outbox) - outbox->complete_bytes;
 }
 
 /* Completes the growing message. */
 static void complete(bs_outbox *outbox)
 {
-    while (growing(outbox) > BS_MESSAGE_BYTES)
+    while (growing_bytes(outbox) > BS_MESSAGE_BYTES)
         push(outbox, BS_MESSAGE_BYTES, -1);
-    if (growing(outbox) > 0)
-        push(outbox, growing(outbox), -1);
+    if (growing_bytes(outbox) > 0)
+        push(outbox, growing_bytes(outbox), -1);
 }
 
 /* --- frames ----------------------------------------------------------------------------------------------- */
@@ -59,8 +59,8 @@ static void add(bs_outbox *outbox, uint32_t kind, uint64_t session, const char *
     while (length > 0) {
         const size_t taken = length < BS_FRAME_BYTES_MAX ? length : BS_FRAME_BYTES_MAX;
         const bool same = last->length > 0 && last->kind == kind && last->number == session;
-        if (!same || last->length + taken > BS_FRAME_BYTES_MAX || growing(outbox) + taken > BS_RING_MESSAGE_MAX) {
-            if (growing(outbox) + sizeof *last + taken > BS_RING_MESSAGE_MAX)
+        if (!same || last->length + taken > BS_FRAME_BYTES_MAX || growing_bytes(outbox) + taken > BS_RING_MESSAGE_MAX) {
+            if (growing_bytes(outbox) + sizeof *last + taken > BS_RING_MESSAGE_MAX)
                 complete(outbox);
             *last = (bs_frame_header){0, kind, session};
             append(outbox, last, sizeof *last);
@@ -90,7 +90,7 @@ int bs_outbox_add_frame(bs_outbox *outbox, uint32_t kind, uint64_t number, const
     const bs_frame_header header = {(uint32_t)length, kind, number};
     const size_t size = sizeof header + length;
     int error = length > BS_FRAME_MAX || (fd >= 0 && size > BS_MESSAGE_BYTES) ? -EMSGSIZE : 0;
-    if (fd >= 0 || growing(outbox) + size > BS_RING_MESSAGE_MAX)
+    if (fd >= 0 || growing_bytes(outbox) + size > BS_RING_MESSAGE_MAX)
         complete(outbox);
     if (!error && !bs_bytes_reserve(&outbox->bytes, size))
         error = -ENOMEM;
@@ -133,7 +133,7 @@ void bs_outbox_sent(bs_outbox *outbox)
     const bs_message *first = at(outbox, 0);
     bs_close(first->fd);
     bs_bytes_take(&outbox->bytes, first->length);
-    outbox->complete -= first->length;
+    outbox->complete_bytes -= first->length;
     outbox->head++;
     outbox->count--;
 }

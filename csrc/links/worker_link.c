@@ -106,7 +106,7 @@ static ssize_t send_message(int to, const char *bytes, size_t length, int fd)
 }
 
 /* A full buffer, too many descriptors in flight, no memory: these are temporary. */
-static bool passes(int error)
+static bool is_temporary(int error)
 {
     return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM || error == ETOOMANYREFS;
 }
@@ -114,7 +114,7 @@ static bool passes(int error)
 static bs_send_result send_by_socket(bs_peer *peer, const char *bytes, size_t length, int fd)
 {
     while (!peer->gone && send_message(peer->fd, bytes, length, fd) < 0) {
-        if (passes(errno))
+        if (is_temporary(errno))
             return BS_SOCKET_FULL;
         peer->gone = errno != EINTR;
     }
@@ -123,7 +123,7 @@ static bs_send_result send_by_socket(bs_peer *peer, const char *bytes, size_t le
 
 static bs_send_result send_first(bs_peer *peer, const char *bytes, size_t length, int fd)
 {
-    if (!peer->writes_ring && peer->to && peer->doorbell >= 0 && peer->from) {
+    if (!peer->writes_ring && peer->ring_out && peer->doorbell >= 0 && peer->ring_in) {
         const bs_frame_header header = {.kind = BS_FRAME_TO_RING};
         if (send_by_socket(peer, (const char *)&header, sizeof header, -1) != BS_SENT)
             return BS_SOCKET_FULL;
@@ -131,7 +131,7 @@ static bs_send_result send_first(bs_peer *peer, const char *bytes, size_t length
     }
     if (peer->writes_ring && !peer->announced) {
         const bool fits = fd < 0 && length <= BS_RING_MESSAGE_MAX;
-        if (!bs_message_ring_put(peer->to, &peer->inbox->tickets, bytes, fits ? length : 0))
+        if (!bs_message_ring_put(peer->ring_out, &peer->inbox->tickets, bytes, fits ? length : 0))
             return BS_RING_FULL;
         if (fits)
             return BS_SENT;
@@ -176,23 +176,23 @@ void bs_peer_offer_ring(bs_peer *peer, bs_outbox *outbox, int wake_fd, uint32_t 
 {
     const int doorbell = fcntl(wake_fd, F_DUPFD_CLOEXEC, 0);
     int ring;
-    peer->from = doorbell < 0 ? NULL : bs_message_ring_new(&ring);
-    if (peer->from && bs_outbox_add_frame(outbox, BS_FRAME_DOORBELL, incarnation, NULL, 0, doorbell) == 0)
+    peer->ring_in = doorbell < 0 ? NULL : bs_message_ring_new(&ring);
+    if (peer->ring_in && bs_outbox_add_frame(outbox, BS_FRAME_DOORBELL, incarnation, NULL, 0, doorbell) == 0)
         (void)bs_outbox_add_frame(outbox, BS_FRAME_RING, 0, NULL, 0, ring);
     else
-        bs_close(peer->from ? ring : doorbell);
+        bs_close(peer->ring_in ? ring : doorbell);
 }
 
 /* Takes a message about the link itself; false: it is another one. Sets an invalid length for one that is wrong. An
  * offer may lack its descriptor, at the limit of open ones; then there is no ring. */
-static bool about_link(bs_peer *peer, const char *bytes, ssize_t *length, int *fd)
+static bool take_link_message(bs_peer *peer, const char *bytes, ssize_t *length, int *fd)
 {
     bs_frame_header header = {0};
     if (*length == sizeof header)
         memcpy(&header, bytes, sizeof header);
     if (header.kind < BS_FRAME_DOORBELL || header.kind > BS_FRAME_TO_RING)
         return false;
-    const bool valid[] = {peer->doorbell < 0, !peer->to, *fd < 0 && peer->from};
+    const bool valid[] = {peer->doorbell < 0, !peer->ring_out, *fd < 0 && peer->ring_in};
     if (!valid[header.kind - BS_FRAME_DOORBELL]) {
         *length = -EBADMSG;
         return false;
@@ -203,7 +203,7 @@ static bool about_link(bs_peer *peer, const char *bytes, ssize_t *length, int *f
         peer->doorbell = *fd;
         peer->incarnation = (uint32_t)header.number;
     } else if (*fd >= 0) {
-        peer->to = bs_message_ring_map(*fd);
+        peer->ring_out = bs_message_ring_map(*fd);
         (void)close(*fd);
     }
     *fd = -1;
@@ -213,17 +213,17 @@ static bool about_link(bs_peer *peer, const char *bytes, ssize_t *length, int *f
 bool bs_peer_first_message(const bs_peer *peer, uint64_t *ticket)
 {
     return peer->reads_ring && !peer->next_in_socket && !peer->awaits_python && !peer->reported &&
-           bs_message_ring_first(peer->from, ticket);
+           bs_message_ring_first(peer->ring_in, ticket);
 }
 
 bool bs_peer_has_space(const bs_peer *peer)
 {
-    return peer->writes_ring && !peer->announced && !peer->gone && !bs_message_ring_waits(peer->to);
+    return peer->writes_ring && !peer->announced && !peer->gone && !bs_message_ring_waits(peer->ring_out);
 }
 
-void bs_peer_read_enough(bs_peer *peer)
+void bs_peer_wake_writer(bs_peer *peer)
 {
-    if (peer->reads_ring && peer->doorbell >= 0 && bs_message_ring_freed(peer->from))
+    if (peer->reads_ring && peer->doorbell >= 0 && bs_message_ring_freed(peer->ring_in))
         wake(peer);
 }
 
@@ -256,7 +256,7 @@ ssize_t bs_peer_receive(bs_peer *peer, char *buffer, int *fd)
     *fd = -1;
     do {
         if (peer->reads_ring && !peer->next_in_socket) {
-            length = bs_message_ring_take(peer->from, buffer);
+            length = bs_message_ring_take(peer->ring_in, buffer);
             if (length == -EAGAIN && !peer->hung_up)
                 return 0;
             if (length > 0 || length == -EBADMSG)
@@ -265,7 +265,7 @@ ssize_t bs_peer_receive(bs_peer *peer, char *buffer, int *fd)
         }
         length = receive_by_socket(peer, buffer, fd);
         peer->next_in_socket = peer->next_in_socket && length == 0;
-    } while (length > 0 && bs_bytes_length(&peer->in) == 0 && about_link(peer, buffer, &length, fd));
+    } while (length > 0 && bs_bytes_length(&peer->in) == 0 && take_link_message(peer, buffer, &length, fd));
     return length;
 }
 
@@ -273,8 +273,8 @@ void bs_peer_close(bs_peer *peer)
 {
     bs_close(peer->fd);
     bs_close(peer->doorbell);
-    bs_message_ring_unmap(peer->from);
-    bs_message_ring_unmap(peer->to);
+    bs_message_ring_unmap(peer->ring_in);
+    bs_message_ring_unmap(peer->ring_out);
     bs_bytes_free(&peer->in);
     bs_proxies_free(&peer->proxies);
     *peer = BS_NO_PEER;

@@ -52,8 +52,8 @@ typedef struct {
     bool writes_ring;   /* TO_RING was sent */
     bool next_in_socket;  /* of received messages */
     bool announced;       /* an empty message precedes the first message of the outbox, which goes through the socket */
-    bs_message_ring *from; /* owned; NULL: none */
-    bs_message_ring *to;   /* owned; NULL: none */
+    bs_message_ring *ring_in;  /* messages of the other worker; owned; NULL: none */
+    bs_message_ring *ring_out; /* messages to it; owned; NULL: none */
     int doorbell;          /* owned; of the other worker; -1: none */
     uint32_t incarnation;  /* of the other worker; its successor has another one, and another doorbell */
     bs_inbox *inbox;       /* of the other worker */
@@ -87,7 +87,7 @@ bool bs_peer_first_message(const bs_peer *peer, uint64_t *ticket);
 bool bs_peer_has_space(const bs_peer *peer);
 
 /* Wakes the other worker if it waits for space in the ring that this one reads. */
-void bs_peer_read_enough(bs_peer *peer);
+void bs_peer_wake_writer(bs_peer *peer);
 
 /* Closes the socket and resets the state. */
 void bs_peer_close(bs_peer *peer);

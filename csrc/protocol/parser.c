@@ -226,7 +226,7 @@ static bool read_arguments(arguments kind, rest *r, bs_command *command)
         return read_u32(r, &command->number) && command->number <= INT32_MAX &&
                read_number(r, UINT64_MAX, &command->id) && at_end(r);
     case BATCH_TIMEOUT:
-        return read_u32(r, &command->most) && command->most > 0 && command->most <= BS_BATCH_MAX &&
+        return read_u32(r, &command->batch) && command->batch > 0 && command->batch <= BS_BATCH_MAX &&
                read_u32(r, &command->number) && command->number <= INT32_MAX && at_end(r);
     }
     abort();

@@ -67,7 +67,7 @@ int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
     const bool throttled = tube->throttles && tube->first_waiter; /* a tube with a waiter stays */
     bs_job_unlink(queue, job);
     bs_job_table_remove(&queue->jobs, job);
-    bs_job_waits_job(queue, job->id, BS_SERVED_DELETED);
+    bs_job_waits_notify(queue, job->id, BS_SERVED_DELETED);
     bs_queue_drop_job(queue, job);
     if (throttled)
         bs_serve_waiters(queue, tube, now);

@@ -119,7 +119,7 @@ int bs_job_wait_add(bs_queue *queue, bs_session *session, uint64_t job, bool sha
     return 0;
 }
 
-uint64_t bs_job_wait_job(const bs_session *session)
+uint64_t bs_job_wait_id(const bs_session *session)
 {
     return session->waiter->wait->job;
 }

@@ -21,12 +21,12 @@ void bs_job_wait_remove(bs_queue *queue, bs_session *session);
 void bs_job_wait_end(bs_queue *queue, const bs_session *session, bs_served how, uint64_t generation);
 
 /* Returns the job that a session waits for. */
-uint64_t bs_job_wait_job(const bs_session *session);
+uint64_t bs_job_wait_id(const bs_session *session);
 
 void bs_job_waits_end_all(bs_queue *queue, uint64_t job, bs_served how);
 
 /* The job has ended (BS_SERVED_DELETED) or is buried; its entry is appended. */
-static inline void bs_job_waits_job(bs_queue *queue, uint64_t job, bs_served how)
+static inline void bs_job_waits_notify(bs_queue *queue, uint64_t job, bs_served how)
 {
     if (queue->job_waits.count)
         bs_job_waits_end_all(queue, job, how);

@@ -61,7 +61,7 @@ void bs_heads_publish(bs_queue *queue)
     for (bs_tube *tube; (tube = queue->first_head_changed);) {
         queue->first_head_changed = tube->next_changed;
         tube->head_changed = false;
-        const bs_job *best = bs_tube_open(tube) ? bs_ready_first(&tube->ready) : NULL;
+        const bs_job *best = bs_tube_is_open(tube) ? bs_ready_first(&tube->ready) : NULL;
         write_head(slot_of(queue, queue->shard, tube->head_slot), tube->head_key, best, tube->pending_claims > 0);
     }
 }

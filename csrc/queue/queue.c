@@ -165,7 +165,7 @@ bs_job *bs_queue_best_job(const bs_session *session)
     bs_job *best = NULL;
     for (uint32_t i = 0; i < session->watch_count; i++) {
         const bs_tube *tube = session->watches[i].tube;
-        bs_job *first = bs_tube_open(tube) ? bs_ready_first(&tube->ready) : NULL;
+        bs_job *first = bs_tube_is_open(tube) ? bs_ready_first(&tube->ready) : NULL;
         if (first && (!best || bs_job_before(first, best)))
             best = first;
     }
@@ -242,7 +242,7 @@ int bs_queue_truncate_begin(bs_queue *queue, bs_tube *tube)
     truncated->urgent = tube->urgent;
     /* Nothing is added, and copies to shrink them would hold up other clients. */
     truncated->ready.heap.capacity = truncated->delayed.capacity = truncated->buried.capacity = 0;
-    tube->ready = (bs_ready){.mark = truncated->ready.mark + 1};
+    tube->ready = (bs_ready){.truncates = truncated->ready.truncates + 1};
     tube->delayed = tube->buried = (bs_heap){0};
     tube->urgent = 0;
     tube->truncated = truncated;

@@ -11,7 +11,7 @@
  *   Q4  A session's time in `session_times` is never later than its next deadline; it may be earlier.
  *   Q5  A change is written to the binlog before a waiting session can observe it.
  *   Q6  A truncate moves the structures of a tube's ready, delayed and buried jobs to `truncated` at once, and deletes
- *       these jobs in steps. Until then they are found only by their ids. Their marks differ from the tube's.
+ *       these jobs in steps. Until then they are found only by their ids. Their `truncates` differs from the tube's.
  */
 #ifndef BS_QUEUE_H
 #define BS_QUEUE_H

@@ -12,7 +12,7 @@
 
 /* --- all tubes -------------------------------------------------------------------------------------------- */
 
-static void resolve(bs_tubes *tubes, const bs_policies *policies)
+static void assign_policies(bs_tubes *tubes, const bs_policies *policies)
 {
     tubes->policies = policies;
     for (bs_tube *tube = tubes->first; tube; tube = tube->next)
@@ -41,8 +41,8 @@ static void reset_expiries(bs_queue *queue, bs_now now)
 
 void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now)
 {
-    resolve(&queue->tubes, policies);
-    resolve(&queue->remote_tubes, policies);
+    assign_policies(&queue->tubes, policies);
+    assign_policies(&queue->remote_tubes, policies);
     queue->no_tube->policy = NULL;
     bs_policies_free(queue->policies);
     queue->policies = policies;

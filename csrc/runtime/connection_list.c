@@ -24,7 +24,7 @@ static int list(const bs_session *session, bs_bytes *text)
     if (!error)
         error = bs_bytes_append(text, "\n", 1);
     for (uint32_t i = 0; i < session->reserved.count && i < JOBS_MOST && !error; i++) {
-        const bs_job *job = session->reserved.slots[i].thing;
+        const bs_job *job = session->reserved.slots[i].item;
         int digits = snprintf(number, sizeof number, "%" PRIu64, job->id);
         error = add_line(text, number, (size_t)digits);
     }

@@ -162,8 +162,7 @@ static int unpack(bs_core *core, bs_session *session, const char **at, const cha
     return error || bs_bytes_append(&session->in, *at, (size_t)(end - *at)) != 0 ? -ENOMEM : 0;
 }
 
-/* The trace of the connection continues, if it had one. */
-static void trace(bs_core *core, bs_session *session, const bs_migration *migration, bs_now now)
+static void continue_trace(bs_core *core, bs_session *session, const bs_migration *migration, bs_now now)
 {
     bs_connection_trace(core, session, now);
     if (!session->trace)
@@ -187,7 +186,7 @@ int bs_core_attach(bs_core *core, const bs_migration *migration, bs_now now)
     if (!session)
         return -ENOMEM;
     if (bs_trace_enabled(server))
-        trace(core, session, migration, now);
+        continue_trace(core, session, migration, now);
     if (unpack(core, session, &at, end) != 0) {
         bs_core_end_session(core, session, now);
         return -ENOMEM;

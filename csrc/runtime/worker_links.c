@@ -63,7 +63,7 @@ static void add_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *
     must_append(&queued->bytes, frame->content, frame->header.length);
 }
 
-static void output(bs_core *core, uint32_t shard, const bs_frame *frame)
+static void take_output(bs_core *core, uint32_t shard, const bs_frame *frame)
 {
     bs_session *session = bs_core_find(core, frame->header.number);
     if (!session || session->proxy)
@@ -91,7 +91,7 @@ static void send_published(bs_core *core, uint32_t shard, const char *name, size
     }
 }
 
-static int published(bs_core *core, const bs_frame *frame)
+static int take_published(bs_core *core, const bs_frame *frame)
 {
     uint32_t slot;
     if (frame->header.length < sizeof slot)
@@ -108,7 +108,7 @@ static int published(bs_core *core, const bs_frame *frame)
     return 0;
 }
 
-static int count(bs_core *core, uint32_t shard, const bs_frame *frame)
+static int take_count(bs_core *core, uint32_t shard, const bs_frame *frame)
 {
     bs_peer_refs refs;
     if (frame->header.length < sizeof refs)
@@ -125,7 +125,7 @@ static int count(bs_core *core, uint32_t shard, const bs_frame *frame)
     return 0;
 }
 
-static int census(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
+static int take_census(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
 {
     bs_census content;
     if (frame->header.length != sizeof content)
@@ -156,7 +156,7 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
         bs_proxy_close(core, shard, number, now);
         return 0;
     case BS_FRAME_OUTPUT:
-        output(core, shard, frame);
+        take_output(core, shard, frame);
         return 0;
     case BS_FRAME_ENDED:
         session = bs_core_find(core, number);
@@ -164,9 +164,9 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
             bs_core_end_session(core, session, now);
         return 0;
     case BS_FRAME_COUNT:
-        return count(core, shard, frame);
+        return take_count(core, shard, frame);
     case BS_FRAME_CENSUS:
-        return census(core, shard, frame, now);
+        return take_census(core, shard, frame, now);
     case BS_FRAME_SYNC:
         bs_barrier_requested(&core->server, shard, number);
         return 0;
@@ -177,7 +177,7 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
         bs_barrier_arrival_confirmed(&core->server, shard, number);
         return 0;
     case BS_FRAME_PUBLISHED:
-        return published(core, frame);
+        return take_published(core, frame);
     default:
         break;
     }
@@ -296,7 +296,7 @@ void bs_links_read_rings(bs_core *core, bs_now now)
     for (int i = 0; i < MESSAGES_PER_ROUND && (shard = oldest_message(core)) < workers; i++)
         (void)read_message(core, shard, now);
     for (shard = 0; shard < workers; shard++)
-        bs_peer_read_enough(&core->peers[shard]);
+        bs_peer_wake_writer(&core->peers[shard]);
 }
 
 bool bs_links_have_messages(const bs_core *core)

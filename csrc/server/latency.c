@@ -8,7 +8,7 @@
 
 static void add(bs_timed_list *list, bs_timed timed)
 {
-    list->items = bs_must_fit(list->items, list->count, &list->capacity, sizeof *list->items);
+    list->items = bs_must_grow_u32(list->items, list->count, &list->capacity, sizeof *list->items);
     list->items[list->count++] = timed;
 }
 

@@ -66,7 +66,7 @@ const char *bs_command_tube(const bs_session *session, const bs_command *command
     }
 }
 
-bs_slow_record bs_slow_first(const bs_server *server, const bs_session *session)
+bs_slow_record bs_slow_current(const bs_server *server, const bs_session *session)
 {
     const bs_tracing *tracing = &server->tracing;
     const bs_command *command = tracing->command;
@@ -92,7 +92,7 @@ void bs_slow_unanswered(bs_server *server, bs_session *session)
     if (slow->count == slow->capacity)
         slow->ring = bs_ring_must_grow(slow->ring, &slow->head, &slow->capacity, SMALLEST, sizeof *slow->ring);
     bs_slow_record *record = at(slow, slow->count++);
-    *record = bs_slow_first(server, session);
+    *record = bs_slow_current(server, session);
     const bool may_wait = record->verb == BS_VERB_RESERVE || record->verb == BS_VERB_RESERVE_WITH_TIMEOUT ||
                           record->verb == BS_VERB_RESERVE_BATCH || record->verb == BS_VERB_WAIT;
     record->waits = may_wait && (session->waiting || session->parked);

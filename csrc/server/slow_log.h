@@ -56,7 +56,7 @@ const char *bs_command_tube(const bs_session *session, const bs_command *command
 void bs_slow_unanswered(bs_server *server, bs_session *session);
 
 /* Helpers of bs_slow_replied. */
-bs_slow_record bs_slow_first(const bs_server *server, const bs_session *session); /* of the current command */
+bs_slow_record bs_slow_current(const bs_server *server, const bs_session *session); /* of the current command */
 void bs_slow_pop(bs_server *server, const bs_session *session, bs_slow_record *batch, uint64_t job, uint32_t shard);
 
 enum { BS_NO_SHARD = 256 };
@@ -70,7 +70,7 @@ static inline void bs_slow_replied(bs_server *server, const bs_session *session,
     if (slow->count || slow->unrecorded)
         bs_slow_pop(server, session, batch, job, shard);
     else if (batch->count++ == 0)
-        *batch = bs_slow_first(server, session);
+        *batch = bs_slow_current(server, session);
 }
 
 /* A sync has started or ended, as in session.h. */

@@ -15,7 +15,7 @@ static inline bool bs_trace_enabled(const bs_server *server)
 }
 
 /* Gives a session its trace. Without memory it has none, and a line counts as lost. */
-void bs_trace_begin(bs_server *server, bs_session *session, const char *from, bs_now now);
+void bs_trace_begin(bs_server *server, bs_session *session, const char *address, bs_now now);
 
 /* A new connection, or one that has migrated from worker `shard`. */
 void bs_trace_accepted(bs_server *server, const bs_session *session);

@@ -11,7 +11,7 @@ enum { ROUNDS = 3 }; /* one reads SYNC, one takes the pending events, one has en
 /* --- counts of this worker -------------------------------------------------------------------------------- */
 
 /* To one worker; it must follow the counts of tubes. */
-static void census_send(bs_server *server, uint32_t shard)
+static void send_census_to(bs_server *server, uint32_t shard)
 {
     const bs_counters *counters = server->queue.counters;
     const bs_census census = {counters->total_connections, counters->producers, counters->workers,
@@ -19,7 +19,7 @@ static void census_send(bs_server *server, uint32_t shard)
     bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_CENSUS, 0, &census, sizeof census);
 }
 
-static void send_census(bs_server *server)
+static void send_new_census(bs_server *server)
 {
     bs_barriers *barriers = &server->barriers;
     const bs_queue *queue = &server->queue;
@@ -27,7 +27,7 @@ static void send_census(bs_server *server)
     for (uint32_t shard = 0; shard < queue->workers; shard++) {
         const bool news = barriers->moved || (queue->adopted_new && shard == home);
         if (news && shard != queue->shard && server->peers[shard] != BS_PEER_DOWN)
-            census_send(server, shard);
+            send_census_to(server, shard);
     }
     barriers->moved = false;
     server->queue.adopted_new = false;
@@ -54,14 +54,14 @@ void bs_counts_send(bs_server *server)
             bs_refs_counts_sent(&server->queue, tube);
     }
     if (server->queue.adopted_new || server->barriers.moved)
-        send_census(server);
+        send_new_census(server);
 }
 
 /* --- waiters ---------------------------------------------------------------------------------------------- */
 
 static void add_waiter(bs_barrier *barrier, bs_barrier_waiter waiter)
 {
-    barrier->waiters = bs_must_fit(barrier->waiters, barrier->count, &barrier->capacity, sizeof *barrier->waiters);
+    barrier->waiters = bs_must_grow_u32(barrier->waiters, barrier->count, &barrier->capacity, sizeof *barrier->waiters);
     barrier->waiters[barrier->count++] = waiter;
     barrier->wanted = barrier->wanted || !barrier->runs;
 }
@@ -116,7 +116,7 @@ static void answer(bs_server *server, uint32_t shard, uint64_t token)
     if (server->peers[shard] == BS_PEER_DOWN)
         return;
     bs_counts_send(server);
-    census_send(server, shard);
+    send_census_to(server, shard);
     bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_SYNCED, token, NULL, 0);
 }
 
@@ -302,7 +302,7 @@ void bs_barrier_census(bs_server *server, uint32_t shard, const bs_census *censu
 void bs_barrier_up(bs_server *server, uint32_t shard)
 {
     server->barriers.late[shard] = false;
-    census_send(server, shard);
+    send_census_to(server, shard);
 }
 
 /* --- moves ------------------------------------------------------------------------------------------------ */
@@ -316,11 +316,11 @@ static uint64_t weight(uint64_t from, uint64_t to)
     return (mixed ^ mixed >> 31) | 1;
 }
 
-static void hold(bs_server *server, bs_tube *tube, uint32_t shard)
+static void pin_tube(bs_server *server, bs_tube *tube, uint32_t shard)
 {
     bs_barriers *barriers = &server->barriers;
     barriers->pinned =
-        bs_must_fit(barriers->pinned, barriers->pinned_count, &barriers->pinned_capacity, sizeof *barriers->pinned);
+        bs_must_grow_u32(barriers->pinned, barriers->pinned_count, &barriers->pinned_capacity, sizeof *barriers->pinned);
     barriers->pinned[barriers->pinned_count++] = (bs_pinned_tube){tube, barriers->moved_out[shard], shard};
     bs_refs_pin(&server->queue, tube);
 }
@@ -331,9 +331,9 @@ void bs_barrier_migrated_out(bs_server *server, const bs_session *session, uint3
     barriers->moved_out[shard]++;
     barriers->moves += weight(server->queue.shard, shard);
     barriers->moved = true;
-    hold(server, session->use, shard);
+    pin_tube(server, session->use, shard);
     for (uint32_t i = 0; i < session->watch_count; i++)
-        hold(server, session->watches[i].tube, shard);
+        pin_tube(server, session->watches[i].tube, shard);
 }
 
 void bs_barrier_migrated_in(bs_server *server, uint32_t shard)

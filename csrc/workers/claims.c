@@ -17,7 +17,7 @@
 
 static void add(bs_pending_claim_list *list, bs_pending_claim item)
 {
-    list->items = bs_must_fit(list->items, list->count, &list->capacity, sizeof *list->items);
+    list->items = bs_must_grow_u32(list->items, list->count, &list->capacity, sizeof *list->items);
     list->items[list->count++] = item;
 }
 
@@ -101,14 +101,14 @@ static bool watches_claims(const bs_session *session)
     return false;
 }
 
-static bool of_tube(const bs_server *server, const bs_command *command)
+static bool tube_is_undecided(const bs_server *server, const bs_command *command)
 {
     const bs_tube *tube = bs_tubes_find(&server->queue.tubes, command->name, command->name_length);
     return tube && tube->pending_claims;
 }
 
 /* Repeated waits end, because a job that is put back is the next to leave its tube. */
-static bool of_job(const bs_server *server, const bs_command *command)
+static bool job_is_undecided(const bs_server *server, const bs_command *command)
 {
     const bs_job *job = bs_job_table_find(&server->queue.jobs, command->id);
     if (!job || job->state != BS_RESERVED || !job->tube->pending_claims)
@@ -123,13 +123,13 @@ static bool is_undecided(const bs_server *server, const bs_session *session, con
     case BS_VERB_DELETE:
     case BS_VERB_RESERVE_JOB:
     case BS_VERB_STATS_JOB:
-        return of_job(server, command);
+        return job_is_undecided(server, command);
     case BS_VERB_PEEK_READY:
         return !decided && session->use->pending_claims;
     case BS_VERB_STATS_TUBE:
     case BS_VERB_LIST_JOBS:
     case BS_VERB_TRUNCATE:
-        return !decided && of_tube(server, command);
+        return !decided && tube_is_undecided(server, command);
     case BS_VERB_RESERVE:
     case BS_VERB_RESERVE_WITH_TIMEOUT:
     case BS_VERB_RESERVE_BATCH:

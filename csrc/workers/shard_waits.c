@@ -173,7 +173,7 @@ void bs_shard_wait_begin(bs_server *server, bs_session *session, uint64_t job, i
     session->parked = wait->active;
 }
 
-static void answered(bs_server *server, bs_session *session, uint32_t shard, const bs_reserve_step *step)
+static void take_answer(bs_server *server, bs_session *session, uint32_t shard, const bs_reserve_step *step)
 {
     bs_shard_wait *wait = &session->remote->wait;
     if (!wait->active || wait->concluded || step->token != wait->token)
@@ -215,7 +215,7 @@ static void respond(bs_server *server, const bs_session *proxy, uint64_t argumen
     bs_remote_respond_step(server, proxy, BS_FRAME_AWAITED, (bs_reserve_step){proxy->remote->wait.token, argument});
 }
 
-static void await(bs_server *server, bs_session *proxy, const bs_reserve_step *step, bs_now now)
+static void await_for_other(bs_server *server, bs_session *proxy, const bs_reserve_step *step, bs_now now)
 {
     bs_queue *queue = &server->queue;
     const uint64_t id = step->argument;
@@ -269,8 +269,8 @@ int bs_shard_wait_frame(bs_server *server, bs_session *session, uint32_t shard, 
     if (!session || session->proxy != request || !(request ? bs_remote_of(server, session) : session->remote))
         return 0; /* it has ended */
     if (request)
-        await(server, session, &step, now);
+        await_for_other(server, session, &step, now);
     else
-        answered(server, session, shard, &step);
+        take_answer(server, session, shard, &step);
     return 0;
 }
