@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "commands/long_commands.h"
 #include "commands/waiting.h"
-#include "queue/job_state.h"
 #include "queue/queue.h"
 #include "queue/tube_policies.h"
 #include "queue/tube_refs.h"

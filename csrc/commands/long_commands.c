@@ -48,8 +48,6 @@ bool bs_long_command_begin(bs_server *server, bs_session *session, const bs_comm
     return true;
 }
 
-/* --- truncate --------------------------------------------------------------------------------------------- */
-
 /* 0, -EAGAIN if another truncate of this tube is running, -ENOENT, -ENOSPC or -ENOMEM. */
 static int begin_truncate(bs_server *server, bs_long_command *command)
 {
@@ -92,8 +90,6 @@ static bool step_truncate(bs_server *server, bs_session *session, bs_long_comman
         reply_truncated(server, session, command, error);
     return true;
 }
-
-/* --- all -------------------------------------------------------------------------------------------------- */
 
 static bool step(bs_server *server, bs_session *session, bs_long_command *command, bs_now now)
 {

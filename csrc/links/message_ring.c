@@ -26,8 +26,6 @@ struct bs_message_ring {
     char bytes[RING_BYTES];
 };
 
-/* --- memory ----------------------------------------------------------------------------------------------- */
-
 bs_message_ring *bs_message_ring_map(int fd)
 {
     struct stat status;
@@ -54,8 +52,6 @@ void bs_message_ring_unmap(bs_message_ring *ring)
     if (ring)
         (void)munmap(ring, sizeof *ring);
 }
-
-/* --- messages --------------------------------------------------------------------------------------------- */
 
 static uint64_t space_for(size_t length)
 {

@@ -16,8 +16,6 @@ static bs_message *at(const bs_outbox *outbox, uint32_t index)
     return &outbox->ring[bs_ring_at(outbox->head, index, outbox->capacity)];
 }
 
-/* --- messages --------------------------------------------------------------------------------------------- */
-
 static void push(bs_outbox *outbox, size_t length, int fd)
 {
     if (outbox->count == outbox->capacity)
@@ -41,8 +39,6 @@ static void complete(bs_outbox *outbox)
     if (growing_bytes(outbox) > 0)
         push(outbox, growing_bytes(outbox), -1);
 }
-
-/* --- frames ----------------------------------------------------------------------------------------------- */
 
 /* The space is reserved. */
 static void append(bs_outbox *outbox, const void *bytes, size_t length)
@@ -114,8 +110,6 @@ void bs_outbox_must_add(bs_outbox *outbox, uint32_t kind, uint64_t number, const
         abort();
     outbox->has_waited = outbox->has_waited || kind == BS_FRAME_WAITED;
 }
-
-/* --- out -------------------------------------------------------------------------------------------------- */
 
 size_t bs_outbox_first(bs_outbox *outbox, const char **bytes, int *fd)
 {

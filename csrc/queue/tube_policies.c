@@ -10,8 +10,6 @@
 #include "queue/throttle.h"
 #include "queue/tube_refs.h"
 
-/* --- all tubes -------------------------------------------------------------------------------------------- */
-
 static void assign_policies(bs_tubes *tubes, const bs_policies *policies)
 {
     tubes->policies = policies;
@@ -55,8 +53,6 @@ void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now)
         bs_serve_waiters(queue, tube, now);
 }
 
-/* --- puts ------------------------------------------------------------------------------------------------- */
-
 bs_refused bs_policy_refusal(const bs_tube *tube, uint32_t body_size)
 {
     enum { CRLF = 2 };
@@ -87,8 +83,6 @@ uint32_t bs_policy_delay(bs_queue *queue, const bs_policy *policy, uint32_t dela
     queue->counters->policy_actions[BS_POLICY_MAX_DELAY]++;
     return policy->max_delay;
 }
-
-/* --- jobs that come back ---------------------------------------------------------------------------------- */
 
 uint32_t bs_policy_backoff(bs_queue *queue, const bs_job *job)
 {

@@ -3,15 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include "api/server.h"
-#include "commands/commands.h"
-#include "queue/queue.h"
 #include "queue/tube_refs.h"
 #include "runtime/connection.h"
 #include "server/remote_state.h"
-#include "server/replies.h"
 #include "server/trace.h"
 #include "workers/barrier.h"
 #include "workers/remote_commands.h"

@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "api/server.h"
 #include "api/transfer.h"

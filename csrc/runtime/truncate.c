@@ -1,9 +1,7 @@
 /* bs_core_truncate: empties a tube for an operator, with deletes that no client has requested. */
 
-#include <errno.h>
-
 #include "binlog_files/entry.h"
-#include "queue/queue.h"
+#include "queue/job_lifetime.h"
 #include "runtime/connection.h"
 
 /* As for clients: without a sync before replies there is no wait. */

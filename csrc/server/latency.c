@@ -1,7 +1,6 @@
 #include "server/latency.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/histogram.h"

@@ -9,8 +9,6 @@
 
 enum { SMALLEST = 4, MOST_RECORDS = 1024, LINES_PER_SECOND = 10 };
 
-/* --- commands without a reply ----------------------------------------------------------------------------- */
-
 static bs_slow_record *at(const bs_slow *slow, uint32_t index)
 {
     return &slow->ring[bs_ring_at(slow->head, index, slow->capacity)];
@@ -98,8 +96,6 @@ void bs_slow_unanswered(bs_server *server, bs_session *session)
     record->waits = may_wait && (session->waiting || session->parked);
 }
 
-/* --- replies ---------------------------------------------------------------------------------------------- */
-
 void bs_slow_pop(bs_server *server, const bs_session *session, bs_slow_record *batch, uint64_t job, uint32_t shard)
 {
     bs_slow *slow = &session->trace->slow;
@@ -152,8 +148,6 @@ void bs_slow_sync_ended(bs_slow *slow)
         slow->batches[BS_HOLD_SYNCING].cause = BS_SLOW_SYNC;
     merge(&slow->batches[BS_HOLD_NONE], &slow->batches[BS_HOLD_SYNCING]);
 }
-
-/* --- logging ---------------------------------------------------------------------------------------------- */
 
 static void log_slow(bs_server *server, const bs_session *session, const bs_slow_record *batch, int64_t duration)
 {

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "jobs/job_owners.h"
-#include "queue/queue.h"
+#include "queue/job_lifetime.h"
 #include "queue/tube_refs.h"
 #include "server/replies.h"
 #include "server/timeout_schedule.h"
@@ -44,7 +44,7 @@ int bs_remote_owner_of(bs_server *server, uint64_t id)
     int owner = bs_owner_of(queue->shared, id);
     if (owner != BS_OWNER_UNKNOWN)
         return owner;
-    /* An id that was never put is not found here as well as anywhere. */
+    /* No worker has an id that was never put, so this one replies NOT_FOUND. */
     const uint64_t last_id = __atomic_load_n(&queue->shared->last_id, __ATOMIC_RELAXED);
     return id == 0 || id > last_id ? (int)queue->shard : BS_OWNER_UNKNOWN;
 }
