@@ -15,8 +15,8 @@ enum { BS_INVALID = 0, BS_READY = 1, BS_RESERVED = 2, BS_BURIED = 3, BS_DELAYED 
 
 enum { BS_JOB_GEN_BITS = 10, BS_JOB_GEN_MASK = (1 << BS_JOB_GEN_BITS) - 1 };
 
-/* One allocation with its body, or, if that is `separate`, with a bs_body_place. The fields are ordered without padding,
- * because a server may hold millions of jobs. */
+/* One allocation with its body, or with a bs_body_place if the body is `separate`. The fields are ordered without
+ * padding, because a server may hold millions of jobs. */
 typedef struct bs_job {
     uint64_t id;
     int64_t created_at;           /* wall */
@@ -124,7 +124,7 @@ bs_job *bs_job_table_seek(bs_job_table *table, uint64_t id);
 /* Prefetches the memory that a search for this id will read. */
 void bs_job_table_prefetch(const bs_job_table *table, uint64_t id);
 
-/* Also the job itself, most likely: ids are not compared. */
+/* Prefetches the first job at the distance of this id. Most likely it has this id, which is not compared. */
 void bs_job_table_prefetch_job(const bs_job_table *table, uint64_t id);
 
 /* 0 or -ENOMEM. The id must not be in the table. */

@@ -1,11 +1,8 @@
-
-/* Checked here because this file works on the shared memory. */
-
 #include "jobs/job_owners.h"
 
 _Static_assert(offsetof(bs_shared, last_tube) % BS_ALIGNMENT == 0 && offsetof(bs_shared, worker) % BS_ALIGNMENT == 0 &&
                    offsetof(bs_shared, owner) % BS_ALIGNMENT == 0 && sizeof(bs_counters) % BS_ALIGNMENT == 0,
-               "what different workers write lies apart");
+               "fields that different processes write share no cache line");
 
 /* The upper part of the id and the worker plus one, so that zero is no entry. 24 bits distinguish ids less than 2^46
  * apart. */

@@ -5,8 +5,8 @@
  * Every other job goes to a heap. The first job is the smaller of the first ones of run and heap.
  *
  * A job that leaves from the middle of the heap leaves a *stale* entry there, which is dropped when it becomes the
- * first one. The first entry is never stale. A job that leaves and returns may have two entries; as many are counted as
- * stale as there are more entries than jobs.
+ * first one. The first entry is never stale. A job that leaves and returns may have two entries; `stale` is the
+ * number of entries beyond one for each job.
  */
 #ifndef BS_READY_H
 #define BS_READY_H

@@ -39,7 +39,8 @@ bs_proxy *bs_proxies_find(const bs_proxies *proxies, uint64_t home)
 
 static void grow(bs_proxies *proxies)
 {
-    bs_proxies grown = {.capacity = proxies->capacity ? proxies->capacity * 2 : PROXIES_SMALLEST, .count = proxies->count};
+    bs_proxies grown = *proxies;
+    grown.capacity = proxies->capacity ? proxies->capacity * 2 : PROXIES_SMALLEST;
     grown.slots = bs_must_realloc(NULL, grown.capacity, sizeof *grown.slots);
     memset(grown.slots, 0, grown.capacity * sizeof *grown.slots);
     for (size_t i = 0; i < proxies->capacity; i++)
@@ -105,7 +106,6 @@ static ssize_t send_message(int to, const char *bytes, size_t length, int fd)
     return sendmsg(to, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* A full buffer, too many descriptors in flight, no memory: these are temporary. */
 static bool is_temporary(int error)
 {
     return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM || error == ETOOMANYREFS;
@@ -145,7 +145,7 @@ static bs_send_result send_first(bs_peer *peer, const char *bytes, size_t length
 static void wake(bs_peer *peer)
 {
     const uint64_t one = 1;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* what it should see was stored before */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the message was stored before the flag is read (L6) */
     uint32_t incarnation = peer->incarnation;
     if (__atomic_load_n(&peer->inbox->asleep, __ATOMIC_RELAXED) != incarnation ||
         !__atomic_compare_exchange_n(&peer->inbox->asleep, &incarnation, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
@@ -183,8 +183,8 @@ void bs_peer_offer_ring(bs_peer *peer, bs_outbox *outbox, int wake_fd, uint32_t 
         bs_close(peer->ring_in ? ring : doorbell);
 }
 
-/* Takes a message about the link itself; false: it is another one. Sets an invalid length for one that is wrong. An
- * offer may lack its descriptor, at the limit of open ones; then there is no ring. */
+/* Takes a message about the link itself; false: it is another one. Sets `length` to -EBADMSG for an invalid one. At the
+ * limit of open descriptors an offer may lack its descriptor; then there is no ring. */
 static bool take_link_message(bs_peer *peer, const char *bytes, ssize_t *length, int *fd)
 {
     bs_frame_header header = {0};

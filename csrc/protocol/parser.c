@@ -7,7 +7,6 @@
 
 #include "protocol/tube_name.h"
 
-/* The arguments of a command. */
 typedef enum {
     NOTHING,
     ANYTHING,
@@ -144,7 +143,7 @@ static bool read_tube(rest *r, bs_command *command)
     return bs_tube_name_valid(command->name, command->name_length);
 }
 
-/* A tube name that more arguments follow; not checked. */
+/* Reads a tube name before other arguments, without validating it. */
 static void read_name(rest *r, bs_command *command)
 {
     command->name = r->at;
@@ -162,7 +161,6 @@ static bool read_tube_delay(rest *r, bs_command *command)
     return true;
 }
 
-/* A word between spaces. */
 static bool read_state(rest *r, uint8_t *state)
 {
     skip_spaces(r);
@@ -247,7 +245,7 @@ bs_parsed bs_parse(const char *line, size_t length, bs_command *command)
             return BS_PARSED;
         refusal = BS_BAD_FORMAT;
         if (w->verb != BS_VERB_RESERVE)
-            break; /* words of extensions start with that one */
+            break; /* reserve-abort and reserve-batch start with reserve */
     }
     return refusal;
 }

@@ -40,7 +40,7 @@ int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t se
 
 /* --- starting --- */
 
-/* Adds a job read from the binlog, whose state, times and counters are set. 0 or -ENOMEM. */
+/* Adds a job read from the binlog, whose state, times and counters are set. */
 void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now);
 
 /* --- reserving --- */
@@ -51,7 +51,7 @@ bs_job *bs_queue_best_job(const bs_session *session);
 /* The same, with its body in memory (bs_job_load). */
 bs_job *bs_queue_best_loaded(bs_queue *queue, const bs_session *session, bs_now now);
 
-/* Reserves that job. */
+/* Reserves it. */
 bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now);
 
 /* Does a job of this session time out within a second? */

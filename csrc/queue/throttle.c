@@ -24,7 +24,7 @@ int64_t bs_throttle_token_at(const bs_tube *tube)
     return tube->paced_until - (int64_t)(policy->rate_burst - 1) * policy->rate_interval_ns;
 }
 
-/* Returns `paced_until`, at most as of an empty bucket. */
+/* Returns `paced_until`, at most its value for an empty bucket. */
 static int64_t limited(const bs_tube *tube, int64_t paced_until, bs_now now)
 {
     const int64_t empty = now.mono + tube->policy->rate_interval_ns * tube->policy->rate_burst;

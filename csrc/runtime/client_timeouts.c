@@ -24,6 +24,7 @@ static int may_hold_at(const bs_session *session)
     return -1;
 }
 
+/* Returns whether the idle timeout does not apply. */
 static bool is_exempt(const bs_server *server, const bs_session *session)
 {
     return cannot_continue(server, session) || session->reserved.count > 0 ||

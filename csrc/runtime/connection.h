@@ -14,7 +14,6 @@ bool bs_core_receive_descriptors(bs_core *core);
  * has `moved` here watches nothing yet. */
 bs_session *bs_connection_open(bs_core *core, int fd, bool moved);
 
-/* Starts the trace of a session. */
 void bs_connection_trace(bs_core *core, bs_session *session, bs_now now);
 
 /* Executes a session's input, and receives once more. */

@@ -32,7 +32,7 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
 {
     uint64_t tag = event->data.u64;
     if (tag == (uint64_t)core->wake_fd)
-        return; /* its causes are looked at in every round */
+        return; /* every round looks for finished work of the threads */
     if (tag == (uint64_t)core->timer_fd) {
         core->timer_at = INT64_MAX;
         return;

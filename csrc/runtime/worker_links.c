@@ -45,7 +45,6 @@ static void must_append(bs_bytes *bytes, const char *data, size_t length)
 
 /* --- in --------------------------------------------------------------------------------------------------- */
 
-/* The link has ended: adds the upcall. */
 static void report_end(bs_core *core, uint32_t shard, int kind)
 {
     bs_peer *peer = &core->peers[shard];

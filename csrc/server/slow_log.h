@@ -55,8 +55,8 @@ const char *bs_command_tube(const bs_session *session, const bs_command *command
 /* The current command has no reply yet. */
 void bs_slow_unanswered(bs_server *server, bs_session *session);
 
-/* Helpers of bs_slow_replied. */
-bs_slow_record bs_slow_current(const bs_server *server, const bs_session *session); /* of the current command */
+/* Helpers of bs_slow_replied: a record of the current command; moving the oldest record to a batch. */
+bs_slow_record bs_slow_current(const bs_server *server, const bs_session *session);
 void bs_slow_pop(bs_server *server, const bs_session *session, bs_slow_record *batch, uint64_t job, uint32_t shard);
 
 enum { BS_NO_SHARD = 256 };

@@ -72,7 +72,7 @@ static inline void bs_trace_executed(bs_server *server, bs_session *session, boo
     server->tracing.put = 0;
 }
 
-/* With or without its CR LF. */
+/* Logs the first line of a reply, with or without its CR LF. */
 void bs_trace_reply(bs_server *server, const bs_session *session, const char *line, size_t length);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "queue/tube_refs.h"
 
-enum { ROUNDS = 3 }; /* one reads SYNC, one takes the pending events, one has ended their sessions */
+enum { ROUNDS = 3 }; /* the first reads SYNC, the second takes the pending events, the third has ended their sessions */
 
 /* --- counts of this worker -------------------------------------------------------------------------------- */
 
@@ -75,7 +75,7 @@ static bs_barrier_waiter take_waiter(bs_barrier *barrier, uint32_t index)
     return waiter;
 }
 
-/* Is no connection on its way, as far as this worker knows? */
+/* Returns whether no connection is on its way, as far as this worker knows. */
 static bool balanced(const bs_server *server)
 {
     uint64_t sum = server->barriers.moves;
@@ -252,8 +252,8 @@ void bs_barrier_requested(bs_server *server, uint32_t shard, uint64_t token)
     server->barriers.open_requests++;
 }
 
-/* epoll reports descriptors in the order in which they became ready: as many events as descriptors are all that were
- * there. */
+/* epoll reports descriptors in the order in which they became ready, so as many events as there are descriptors include
+ * all that were pending. */
 static void count_round(bs_server *server, uint32_t shard, bs_barrier_request *request, uint32_t events, bool all)
 {
     const uint64_t token = request->token;
@@ -305,7 +305,7 @@ void bs_barrier_up(bs_server *server, uint32_t shard)
     send_census_to(server, shard);
 }
 
-/* --- moves ------------------------------------------------------------------------------------------------ */
+/* --- migrations ------------------------------------------------------------------------------------------- */
 
 /* The weight of a migration: the sender adds it, and the receiver subtracts it. */
 static uint64_t weight(uint64_t from, uint64_t to)
@@ -320,7 +320,7 @@ static void pin_tube(bs_server *server, bs_tube *tube, uint32_t shard)
 {
     bs_barriers *barriers = &server->barriers;
     barriers->pinned =
-        bs_must_grow_u32(barriers->pinned, barriers->pinned_count, &barriers->pinned_capacity, sizeof *barriers->pinned);
+        bs_must_grow_u32(barriers->pinned, barriers->pinned_count, &barriers->pinned_capacity, sizeof(bs_pinned_tube));
     barriers->pinned[barriers->pinned_count++] = (bs_pinned_tube){tube, barriers->moved_out[shard], shard};
     bs_refs_pin(&server->queue, tube);
 }
@@ -384,8 +384,6 @@ void bs_barrier_down(bs_server *server, uint32_t shard, bs_now now)
     }
     bs_barrier_tick(server, now);
 }
-
-/* --- the rest --------------------------------------------------------------------------------------------- */
 
 void bs_barrier_count_roles(bs_server *server)
 {

@@ -30,17 +30,18 @@ static inline bool bs_barrier_concerns(const bs_command *command)
            command->verb == BS_VERB_STATS || command->verb == BS_VERB_LIST_TUBES;
 }
 
-/* Must the command wait for a barrier? Then the session is stalled. Not for a session with outstanding replies. */
+/* Returns whether the command must wait for a barrier; then the session is stalled. The session has no outstanding
+ * replies. */
 bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command *command);
 
-/* Does the next round have work here, even without events? */
+/* Returns whether the next round has work here, even without events. */
 static inline bool bs_barrier_busy(const bs_server *server)
 {
     return server->barriers.open_requests > 0 || server->barriers.of[BS_BARRIER_LOCAL].wanted ||
            server->barriers.of[BS_BARRIER_GLOBAL].wanted;
 }
 
-/* The end of a round that took so many events; `all`: it took all there were. */
+/* Ends a round that took `events` events; `all`: it left none pending. */
 void bs_barrier_round(bs_server *server, uint32_t events, bool all, bs_now now);
 
 /* When a barrier exceeds its time, INT64_MAX without any. */

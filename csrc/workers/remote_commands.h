@@ -57,14 +57,14 @@ void bs_remote_send_step(bs_server *server, const bs_session *session, uint32_t 
                          bs_reserve_step step);
 void bs_remote_respond_step(bs_server *server, const bs_session *proxy, uint32_t kind, bs_reserve_step step);
 
-/* May a reply be given now? If not, the session is stalled. For lines that are no commands. */
+/* Returns whether a reply can be given now; if not, the session is stalled. For lines that are no commands. */
 bool bs_remote_may_reply(bs_session *session);
 
 /* The reply that a parked session waits for comes from `shard`. */
 void bs_remote_expect(bs_session *session, uint32_t shard);
 
-/* Queries how many jobs a session's proxy holds; the reply updates holding_shards or holds_remote_job. False: not now.
- */
+/* Queries how many jobs a session's proxy holds; the reply updates holding_shards or holds_remote_job. False: no query
+ * is possible now. */
 bool bs_remote_query_holds(bs_server *server, bs_session *session, uint32_t shard);
 
 /* The reply to a query: a number. */
