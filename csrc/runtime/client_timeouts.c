@@ -18,10 +18,7 @@ static bool cannot_continue(const bs_server *server, const bs_session *session)
 /* A shard where it may hold a job; -1: none. */
 static int may_hold_at(const bs_session *session)
 {
-    for (uint32_t shard = 0; session->remote && shard < BS_MAX_WORKERS; shard++)
-        if (bs_shard_set_has(&session->remote->holding_shards, shard))
-            return (int)shard;
-    return -1;
+    return session->remote ? bs_shard_set_next(&session->remote->holding_shards, 0) : -1;
 }
 
 /* Returns whether the idle timeout does not apply. */
