@@ -371,7 +371,7 @@ static void do_features(bs_server *server, bs_session *session, const bs_command
     bs_reply_data(server, session, names, sizeof names - 1, BS_HOLD_NONE);
 }
 
-/* A wait before it has ended already: bs_stream_look_ahead. */
+/* bs_stream_look_ahead has ended a wait that preceded this command. */
 static void do_reserve_abort(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)command, (void)now;

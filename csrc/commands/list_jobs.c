@@ -91,7 +91,7 @@ static int compare_ids(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The same for a small table. Most servers have few jobs, and had so many that probing ids would not find them. */
+/* The same for a small table. On a server that has few jobs now and had many, probing ids would find few of them. */
 static bool search_table(job_page *page, uint64_t *next)
 {
     const bs_job_table *jobs = &page->queue->jobs;

@@ -73,7 +73,7 @@ static void reply_truncated(bs_server *server, bs_session *session, const bs_lon
         bs_reply_number(server, session, "TRUNCATED", command->deleted, hold);
 }
 
-/* Returns true at the end, when a session that still exists has the reply. */
+/* Returns true when the truncate has ended and its session, if that still exists, has the reply. */
 static bool step_truncate(bs_server *server, bs_session *session, bs_long_command *command, bs_now now)
 {
     const int error = command->tube ? 0 : begin_truncate(server, command);

@@ -31,7 +31,6 @@ static size_t growing_bytes(const bs_outbox *outbox)
     return bs_outbox_length(outbox) - outbox->complete_bytes;
 }
 
-/* Completes the growing message. */
 static void complete(bs_outbox *outbox)
 {
     while (growing_bytes(outbox) > BS_MESSAGE_BYTES)
@@ -40,7 +39,7 @@ static void complete(bs_outbox *outbox)
         push(outbox, growing_bytes(outbox), -1);
 }
 
-/* The space is reserved. */
+/* The caller has reserved the space. */
 static void append(bs_outbox *outbox, const void *bytes, size_t length)
 {
     if (length > 0)

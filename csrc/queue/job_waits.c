@@ -69,7 +69,7 @@ static bool add(bs_job_waits *waits, bs_job_wait *wait)
     return true;
 }
 
-/* An empty table has no memory. */
+/* Frees the memory of a table that becomes empty. */
 static void take_from_table(bs_job_waits *waits, bs_job_wait *wait)
 {
     bs_job_wait **at = bucket(waits, wait->job);

@@ -14,8 +14,8 @@ static int add_line(bs_bytes *text, const char *line, size_t length)
     return error ? error : bs_bytes_append(text, "\n", 1);
 }
 
-/* Its first watched tubes and reserved jobs. */
-static int list(const bs_session *session, bs_bytes *text)
+/* Appends the first watched tubes, an empty line, and the first reserved jobs. */
+static int append_lists(const bs_session *session, bs_bytes *text)
 {
     char number[24];
     int error = 0;
@@ -41,7 +41,7 @@ int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_info *facts)
         return 0;
     bs_bytes *text = &core->server.upcalls.taken.bytes;
     bs_bytes_free(text);
-    if (list(session, text) != 0)
+    if (append_lists(session, text) != 0)
         return -ENOMEM;
     *facts = (bs_session_info){
         .number = session->proxy ? session->home : session->id,

@@ -347,7 +347,7 @@ uint64_t bs_core_open(bs_core *core, bs_now now)
     return session->id;
 }
 
-/* The session of a call that gives it input. */
+/* Returns the session of a call that gives it input, NULL if the session takes none any more. */
 static bs_session *find_open(bs_core *core, uint64_t id, bs_now now)
 {
     bs_session *session = bs_core_begin_call(core, id, now);

@@ -152,8 +152,7 @@ static void mark_started(bs_core *core)
     bs_latency_sync_started(&core->server.latency);
 }
 
-/* Releases the replies that waited for the sync. */
-static void release(bs_core *core)
+static void release_replies(bs_core *core)
 {
     bs_session_list *held = &core->server.held;
     bs_latency_sync_ended(&core->server.latency);
@@ -183,7 +182,7 @@ int bs_round_commit(bs_core *core, bs_now now, bool here)
         if (here && binlog->dirty) { /* no reply waits for deferred entries, so they must not delay others here */
             result = bs_binlog_sync_here(binlog, now);
             if (result == 0)
-                release(core);
+                release_replies(core);
         } else {
             result = bs_binlog_start_sync(binlog);
         }
@@ -199,7 +198,7 @@ int bs_round_poll(bs_core *core, bool wait, bs_now now)
     if (ended < 0)
         set_fatal(core);
     if (ended > 0)
-        release(core);
+        release_replies(core);
     return ended < 0 ? BS_ERR_BINLOG : 0;
 }
 
@@ -210,7 +209,7 @@ int bs_round_stop(bs_core *core, bs_now now)
         return BS_ERR_BINLOG;
     }
     mark_started(core);
-    release(core);
+    release_replies(core);
     bs_latency_end(&core->server.latency, now.mono);
     send_replies(core, now);
     return 0;

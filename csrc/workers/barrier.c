@@ -10,7 +10,7 @@ enum { ROUNDS = 3 }; /* the first reads SYNC, the second takes the pending event
 
 /* --- counts of this worker -------------------------------------------------------------------------------- */
 
-/* To one worker; it must follow the counts of tubes. */
+/* A census must follow the counts of tubes. */
 static void send_census_to(bs_server *server, uint32_t shard)
 {
     const bs_counters *counters = server->queue.counters;
@@ -110,7 +110,7 @@ bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-/* After the counts of this worker. */
+/* The answer follows the counts of this worker (S1). */
 static void answer(bs_server *server, uint32_t shard, uint64_t token)
 {
     if (server->peers[shard] == BS_PEER_DOWN)

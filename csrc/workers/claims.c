@@ -27,7 +27,6 @@ static void remove_at(bs_pending_claim_list *list, uint32_t index)
     memmove(&list->items[index], &list->items[index + 1], (list->count - index) * sizeof *list->items);
 }
 
-/* The session has claimed this job of a tube that it watches. */
 static void add_claim(bs_server *server, bs_session *session, const bs_job *job)
 {
     const int64_t now_mono = job->at - (int64_t)job->ttr * BS_SECOND;

@@ -181,7 +181,6 @@ static bs_routing park(bs_session *session)
     return BS_ROUTE_SENT;
 }
 
-/* Sends a query to a session's proxy. */
 static bool send_query(bs_server *server, bs_session *session, uint32_t shard, const char *text, size_t length)
 {
     const char head = BS_PROXY_QUERY;
@@ -374,7 +373,7 @@ void bs_remote_end(bs_server *server, const bs_session *session)
 
 /* --- peers ------------------------------------------------------------------------------------------------ */
 
-/* The worker with the outstanding replies is down. */
+/* Fails the outstanding replies of a worker that is down. */
 static void fail_outstanding(bs_server *server, bs_session *session)
 {
     bs_remote *remote = session->remote;

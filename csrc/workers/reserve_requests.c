@@ -91,7 +91,7 @@ static void expect_response(const bs_reserve_call *call)
     bs_session_list_add(&call->server->asking, call->session);
 }
 
-/* The session goes on; a reply is in its output. */
+/* The output has the reply. */
 static void resume(const bs_reserve_call *call)
 {
     call->session->parked = false;
@@ -284,8 +284,7 @@ static void execute_for_other(bs_server *server, bs_session *proxy, uint32_t kin
     }
 }
 
-/* Processes a response to the session at home. */
-static void process(bs_reserve_call *call, uint32_t kind, uint32_t shard, const bs_reserve_step *step)
+static void process_response(bs_reserve_call *call, uint32_t kind, uint32_t shard, const bs_reserve_step *step)
 {
     bs_reserve *reserve = &call->session->remote->reserve;
     if (kind == BS_FRAME_LOST)
@@ -319,7 +318,7 @@ int bs_reserve_frame(bs_server *server, bs_session *session, uint32_t shard, con
     if (request)
         execute_for_other(server, session, kind, &step, false, now);
     else
-        process(&call, kind, shard, &step);
+        process_response(&call, kind, shard, &step);
     return 0;
 }
 

@@ -55,7 +55,7 @@ static void ask(bs_server *server, bs_session *session, uint32_t shard)
     bs_remote_send_step(server, session, shard, BS_FRAME_AWAIT, (bs_reserve_step){wait->token, job});
 }
 
-/* The other workers take no part any more. */
+/* Ends the waits at other workers. */
 static void cancel(bs_server *server, bs_session *session)
 {
     bs_shard_wait *wait = &session->remote->wait;
