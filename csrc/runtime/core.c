@@ -24,7 +24,6 @@
 #include "runtime/round.h"
 #include "runtime/worker_links.h"
 #include "server/replies.h"
-#include "server/slow_log.h"
 #include "server/timeout_schedule.h"
 #include "server/trace.h"
 #include "workers/barrier.h"
@@ -241,52 +240,6 @@ void bs_core_free(bs_core *core)
     free((char *)core->config.binlog_dir);
     free((char *)core->config.colocate);
     free(core);
-}
-
-void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_ns)
-{
-    core->server.max_job_size = max_job_size;
-    if (core->binlog && core->binlog->sync_interval_ns >= 0 && sync_interval_ns >= 0)
-        core->binlog->sync_interval_ns = sync_interval_ns;
-    bs_core_wake(core); /* replies that wait for a sync may leave now */
-}
-
-void bs_core_limit(bs_core *core, const bs_limits *limits, bs_now now)
-{
-    core->server.limits = *limits;
-    bs_timeouts_changed(&core->server, now);
-    bs_core_wake(core);
-}
-
-void bs_core_trace(bs_core *core, int level, int64_t slow_ns)
-{
-    bs_server *server = &core->server;
-    bool slow = server->tracing.slow_ns > 0;
-    server->tracing.level = level;
-    server->tracing.slow_ns = slow_ns;
-    for (uint32_t slot = 0; slot < server->queue.sessions.count; slot++) {
-        bs_session *session = server->queue.sessions.slots[slot];
-        if (!session || session->proxy)
-            continue;
-        if (!bs_trace_enabled(server)) {
-            bs_trace_free(session->trace);
-            session->trace = NULL;
-        } else if (!session->trace) {
-            bs_connection_trace(core, session, bs_now_read());
-        } else if (slow != (slow_ns > 0)) {
-            bs_slow_begin(&session->trace->slow, session);
-        }
-    }
-}
-
-void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, bs_now now)
-{
-    if (!core->binlog || core->fatal) {
-        *state = (bs_compact_state){.outcome = BS_STEP_DONE};
-        return;
-    }
-    bs_compact_more(core->binlog, per_cent, state, now);
-    bs_core_wake(core);
 }
 
 const char *bs_core_error(const bs_core *core)
