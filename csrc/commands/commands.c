@@ -54,51 +54,56 @@ void bs_command_done(bs_server *server, bs_session *session, uint32_t outstandin
 
 /* --- put -------------------------------------------------------------------------------------------------- */
 
-static void count_refused(bs_server *server, bs_refused reason)
+/* Counts a refused put and returns the reply. */
+static const char *refuse_put(bs_server *server, bs_refused reason)
 {
+    static const char *const replies[BS_REFUSED_REASONS] = {
+        [BS_REFUSED_JOB_TOO_BIG] = "JOB_TOO_BIG\r\n",
+        [BS_REFUSED_BAD_FORMAT] = BAD_FORMAT,
+        [BS_REFUSED_EXPECTED_CRLF] = "EXPECTED_CRLF\r\n",
+        [BS_REFUSED_DRAINING] = "DRAINING\r\n",
+    };
     server->queue.counters->refused_puts[reason]++;
+    return replies[reason] ? replies[reason] : OUT_OF_MEMORY;
 }
 
-static void refuse_with_body(bs_server *server, bs_session *session, uint32_t body, bs_refused reason,
-                             const char *reply)
+/* Refuses a put whose body is still to come. */
+static void refuse_with_body(bs_server *server, bs_session *session, const bs_command *command, bs_refused reason)
 {
-    count_refused(server, reason);
     session->input = BS_INPUT_SKIP;
-    session->remaining = (uint64_t)body + 2;
-    session->skip_reply = reply;
+    session->remaining = (uint64_t)command->number + 2;
+    session->skip_reply = refuse_put(server, reason);
 }
 
 static void do_put(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
     if (command->number > server->max_job_size) {
-        refuse_with_body(server, session, command->number, BS_REFUSED_JOB_TOO_BIG, "JOB_TOO_BIG\r\n");
+        refuse_with_body(server, session, command, BS_REFUSED_JOB_TOO_BIG);
         return;
     }
     if (command->malformed) {
-        count_refused(server, BS_REFUSED_BAD_FORMAT);
-        bs_reply(server, session, BAD_FORMAT, BS_HOLD_NONE);
+        bs_reply(server, session, refuse_put(server, BS_REFUSED_BAD_FORMAT), BS_HOLD_NONE);
         return;
     }
     if (!session->producer && !session->proxy) {
         server->queue.counters->producers++;
         session->producer = true;
     }
-    if (!bs_limits_allow_job(server, command->number + 2)) {
-        refuse_with_body(server, session, command->number, BS_REFUSED_MEMORY_LIMIT, OUT_OF_MEMORY);
-        return;
-    }
-    const bs_refused refusal =
-        session->use->policy ? bs_policy_refusal(session->use, command->number + 2) : BS_REFUSED_REASONS;
+    bs_refused refusal = BS_REFUSED_REASONS;
+    if (!bs_limits_allow_job(server, command->number + 2))
+        refusal = BS_REFUSED_MEMORY_LIMIT;
+    else if (session->use->policy)
+        refusal = bs_policy_refusal(session->use, command->number + 2);
     if (refusal != BS_REFUSED_REASONS) {
-        refuse_with_body(server, session, command->number, refusal, OUT_OF_MEMORY);
+        refuse_with_body(server, session, command, refusal);
         return;
     }
     uint64_t id = session->put_id ? session->put_id
                                   : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
     bs_job *job = bs_queue_new_job(&server->queue, session->use, id, command->number + 2);
     if (!job) {
-        refuse_with_body(server, session, command->number, BS_REFUSED_OUT_OF_MEMORY, OUT_OF_MEMORY);
+        refuse_with_body(server, session, command, BS_REFUSED_OUT_OF_MEMORY);
         return;
     }
     job->pri = command->pri;
@@ -109,14 +114,6 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
     session->incoming = job;
     session->remaining = job->body_size;
     session->input = BS_INPUT_BODY;
-}
-
-static const char *refuse_put(bs_server *server, bs_refused reason)
-{
-    count_refused(server, reason);
-    return reason == BS_REFUSED_EXPECTED_CRLF ? "EXPECTED_CRLF\r\n"
-           : reason == BS_REFUSED_DRAINING    ? "DRAINING\r\n"
-                                              : OUT_OF_MEMORY;
 }
 
 /* Inserts the job, or returns the reply that refuses it. */
@@ -429,7 +426,7 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
 void bs_count_bad_line(bs_server *server, const char *line, size_t length)
 {
     if (length >= 4 && memcmp(line, "put ", 4) == 0)
-        count_refused(server, BS_REFUSED_BAD_FORMAT);
+        (void)refuse_put(server, BS_REFUSED_BAD_FORMAT);
 }
 
 /* Inlined twice, because a call would cost sessions without a trace as much as the trace itself. */
