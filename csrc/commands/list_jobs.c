@@ -36,7 +36,7 @@ static uint64_t seconds(int64_t ns)
     return ns > 0 ? (uint64_t)(ns / BS_SECOND) : 0;
 }
 
-/* As in stats-job, without what is the same for all jobs of a tube; returns false without memory. */
+/* Adds the fields of stats-job that differ between the jobs of a tube; returns false without memory. */
 static bool add_row(job_page *page, const bs_job *job)
 {
     char *start = bs_bytes_reserve(&page->text, ROW_BYTES);

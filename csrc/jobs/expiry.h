@@ -9,7 +9,7 @@
 
 #include "jobs/tube.h"
 
-/* Has a job of a tube whose policy has `expires` reached that age? */
+/* Returns whether a job of a tube whose policy has `expires` has reached that age. */
 bool bs_expiry_reached(const bs_job *job, int64_t wall);
 
 /* Adds a job of such a tube. */

@@ -118,7 +118,7 @@ typedef struct bs_job_table {
 
 bs_job *bs_job_table_find(const bs_job_table *table, uint64_t id);
 
-/* As find, but remembers the slot: a command searches for its job more than once. */
+/* Finds the job and remembers its slot, because a command searches for its job more than once. */
 bs_job *bs_job_table_seek(bs_job_table *table, uint64_t id);
 
 /* Prefetches the memory that a search for this id will read. */

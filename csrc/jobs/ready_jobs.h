@@ -40,7 +40,7 @@ void bs_ready_add(bs_ready *ready, bs_job *job);
 void bs_ready_remove(bs_ready *ready, const bs_job_table *jobs, bs_job *job);
 void bs_ready_free(bs_ready *ready);
 
-/* Is `a` reserved before `b`? */
+/* Returns whether `a` is reserved before `b`. */
 static inline bool bs_job_before(const bs_job *a, const bs_job *b)
 {
     return a->pri != b->pri ? a->pri < b->pri : a->id < b->id;

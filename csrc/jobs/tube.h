@@ -26,7 +26,7 @@ typedef struct {
 
 enum { BS_URGENT_BELOW = 1024 };
 
-/* Why a policy keeps the ready jobs of a tube back (throttle.h). */
+/* Reasons for which a policy keeps the ready jobs of a tube back (throttle.h). */
 enum { BS_THROTTLED_RESERVED = 1, BS_THROTTLED_RATE = 2 };
 
 struct bs_tube {

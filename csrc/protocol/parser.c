@@ -121,7 +121,7 @@ static bool at_end(const rest *r)
     return r->at == r->end;
 }
 
-/* As strtoul, because C beanstalkd uses it: white space, a sign, trailing garbage; cut to 32 bits. */
+/* Reads a number with strtoul, because C beanstalkd does: with white space, a sign or trailing bytes; cut to 32 bits. */
 static bool read_count(const rest *r, uint32_t *out)
 {
     char text[BS_LINE_MAX];

@@ -54,10 +54,10 @@ bs_job *bs_queue_best_loaded(bs_queue *queue, const bs_session *session, bs_now 
 /* Reserves it. */
 bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now);
 
-/* Does a job of this session time out within a second? */
+/* Returns whether a job of this session times out within a second. */
 bool bs_queue_deadline_soon(const bs_session *session, bs_now now);
 
-/* Does a watched tube have a ready job, paused or not? */
+/* Returns whether a watched tube that is not throttled has a ready job, paused or not. */
 bool bs_queue_any_ready(const bs_session *session);
 
 /* --- jobs: 0, -ENOENT also for NULL, or -ENOSPC when the binlog has no space (and nothing has changed) --- */
@@ -81,7 +81,7 @@ uint32_t bs_queue_truncate_step(bs_queue *queue, bs_tube *tube, uint32_t most, b
 
 /* --- time --- */
 
-/* Does everything that is due, in the order of time; returns the next time, INT64_MAX without any. */
+/* Executes everything that is due, in the order of time; returns the next time, INT64_MAX without any. */
 int64_t bs_queue_tick(bs_queue *queue, bs_now now);
 
 #endif

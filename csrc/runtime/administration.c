@@ -76,7 +76,7 @@ int bs_core_policy_of(const bs_core *core, const char *name, size_t length, char
     return 0;
 }
 
-/* As for clients: without a sync before replies there is no wait. */
+/* Without a sync before replies, neither clients nor operators wait for one. */
 static bool on_disk(const bs_binlog *binlog, uint64_t gen)
 {
     return !binlog || binlog->sync_interval_ns != 0 || binlog->synced >= gen;

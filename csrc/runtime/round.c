@@ -97,7 +97,7 @@ static bool has_work(const bs_core *core)
 }
 
 /* A single client gains nothing from a sync on another thread, which costs two wake-ups. */
-static bool has_one_client(const bs_core *core)
+static bool has_one_active_client(const bs_core *core)
 {
     const bs_session_list *held = &core->server.held;
     if (core->many_held || held->first != held->last || has_work(core))
@@ -242,7 +242,7 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
         bs_long_commands_run(&core->server, bs_distinct_time(&core->server, now));
     if (bs_barrier_busy(&core->server))
         bs_barrier_round(&core->server, (uint32_t)count, count < EVENTS_PER_ROUND, now);
-    bool here = has_one_client(core);
+    bool here = has_one_active_client(core);
     if (here)
         bs_links_send(core); /* frames need not wait for a sync in this thread */
     if (bs_round_commit(core, now, here) != 0)

@@ -14,10 +14,10 @@ enum {
 
 enum { BS_OUTSTANDING_MAX = 128 }; /* most replies of other workers that one session waits for */
 
-/* Does the tube of the next command exist at its worker? */
+/* Whether the tube of the next command exists at its worker. */
 enum { BS_TUBE_UNKNOWN, BS_TUBE_EXISTS, BS_TUBE_NEW };
 
-/* When the commands with outstanding replies were complete, in order (latency.h). */
+/* Times at which the commands with outstanding replies were complete, in order (latency.h). */
 typedef struct {
     uint32_t since_us[BS_OUTSTANDING_MAX]; /* mono; microseconds, modulo 2^32 */
     uint8_t verb[BS_OUTSTANDING_MAX];

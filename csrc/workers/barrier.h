@@ -23,7 +23,7 @@
 
 #define BS_BARRIER_LIMIT_NS INT64_C(200000000)
 
-/* Does the reply to this command depend on the counts of other workers? */
+/* Returns whether the reply to this command depends on the counts of other workers. */
 static inline bool bs_barrier_concerns(const bs_command *command)
 {
     return command->verb == BS_VERB_STATS_TUBE || command->verb == BS_VERB_PAUSE_TUBE ||
@@ -44,7 +44,7 @@ static inline bool bs_barrier_busy(const bs_server *server)
 /* Ends a round that took `events` events; `all`: it left none pending. */
 void bs_barrier_round(bs_server *server, uint32_t events, bool all, bs_now now);
 
-/* When a barrier exceeds its time, INT64_MAX without any. */
+/* Returns when a barrier exceeds its time, INT64_MAX without any. */
 int64_t bs_barrier_next(const bs_server *server);
 void bs_barrier_tick(bs_server *server, bs_now now);
 
