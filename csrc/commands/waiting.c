@@ -5,7 +5,6 @@
 #include "queue/job_waits.h"
 #include "queue/queue.h"
 #include "server/replies.h"
-#include "server/reserve_reply.h"
 #include "workers/claims.h"
 #include "workers/shard_waits.h"
 

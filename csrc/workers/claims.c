@@ -11,7 +11,7 @@
 #include "queue/queue.h"
 #include "queue/throttle.h"
 #include "server/remote_state.h"
-#include "server/reserve_reply.h"
+#include "server/replies.h"
 
 /* --- pending claims --------------------------------------------------------------------------------------- */
 

@@ -8,7 +8,6 @@
 #include "queue/published_heads.h"
 #include "queue/queue.h"
 #include "server/replies.h"
-#include "server/reserve_reply.h"
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
 
