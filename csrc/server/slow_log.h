@@ -26,14 +26,14 @@ typedef struct {
 
 /* All zeros is valid for a session without outstanding commands. */
 typedef struct {
-    bool answered;                           /* the current command has its reply */
-    int64_t since;                           /* mono: the next command is stalled since then; 0: it is not */
-    uint32_t count;                          /* of records */
-    uint32_t unrecorded;                     /* outstanding commands after those in the ring */
+    bool answered;             /* the current command has its reply */
+    int64_t since;             /* mono: the next command is stalled since then; 0: it is not */
+    uint32_t count;            /* of records */
+    uint32_t unrecorded;       /* outstanding commands after those in the ring */
     bs_slow_record batches[3]; /* by bs_hold */
     bs_slow_record *ring;
     uint32_t head;
-    uint32_t capacity;                       /* a power of two, or 0 */
+    uint32_t capacity;         /* a power of two, or 0 */
 } bs_slow;
 
 struct bs_trace {
