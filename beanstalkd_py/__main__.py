@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 
-TYPE_CHECKING = False  # of mypy: typing is a slow import, before main() handles Ctrl-C
+TYPE_CHECKING = False  # avoids the slow import of typing before main() handles Ctrl-C
 if TYPE_CHECKING:
     from typing import NoReturn
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _SERVE = "serve"
 _INTERRUPTED = 130
-"""EXIT_INTERRUPTED, without an import that may itself be interrupted."""
+"""The value of EXIT_INTERRUPTED, whose import Ctrl-C may interrupt."""
 
 
 def main() -> NoReturn:
     try:
         _main()
-    except KeyboardInterrupt:  # during the first imports; commands handle it themselves
+    except KeyboardInterrupt:  # only during the first imports, because commands handle it
         sys.exit(_fail("interrupted", _INTERRUPTED))
 
 
@@ -37,7 +37,7 @@ def _main() -> NoReturn:
     open_standard_descriptors()
     words = with_command(sys.argv[1:])
     if words[:1] == [_SERVE]:
-        gc.disable()  # collections during imports find nothing
+        gc.disable()  # because garbage collections during imports free nothing
         with exiting_on_interrupt():
             from beanstalkd_py.cli.server.fast_parse import fast_options
 
@@ -65,7 +65,7 @@ def _serve(options: ServeOptions, words: list[str]) -> int:
         return read_again(words)
 
     def import_reread() -> None:
-        import beanstalkd_py.cli.server.serve  # noqa: F401 - loaded before an upgrade of the package replaces it
+        import beanstalkd_py.cli.server.serve  # noqa: F401 - before an upgrade replaces the file
 
     try:
         return serve(options, reread, import_reread)
@@ -76,7 +76,7 @@ def _serve(options: ServeOptions, words: list[str]) -> int:
 
 
 def _fail(text: str, status: int) -> int:
-    # Without imports, because the user of -u may be unable to read modules.
+    # Imports nothing, because the user of -u may be unable to read modules.
     sys.stderr.write(f"beanstalkd-py: {text}\n")
     return status
 

@@ -32,8 +32,7 @@ LINK_FLAGS = ["-pthread"]
 SANITIZE = ["-fsanitize=address,undefined"]
 SANITIZE_COMPILE = [*SANITIZE, "-fno-omit-frame-pointer", "-O1"]
 
-# The wrappers that cffi generates are compiled with the flags of csrc/ but do not meet its
-# warnings.
+# cffi's generated wrappers are compiled with the flags of csrc/, but cause these warnings.
 IGNORED_WARNINGS = ("-Wconversion", "-Wsign-conversion", "-Wunused-parameter")
 
 # In the order in which cffi reads them.
@@ -89,7 +88,7 @@ def builder(module: str, headers: tuple[str, ...], sources: list[Path]) -> FFI:
 
 
 def core_sources() -> list[Path]:
-    """Return every C file but those of the other two extensions."""
+    """Return all C files except those of the other two extensions."""
     return [path for path in CSRC.rglob("*.c") if path.parent.name not in (STORE, COLUMNS)]
 
 

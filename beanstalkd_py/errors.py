@@ -43,7 +43,7 @@ class UnreadableError(UsageError):
 
 
 class ToolUsageError(BeanstalkdError):
-    """A tool was called with invalid arguments, and has changed nothing."""
+    """The arguments of a tool are invalid; the tool has changed nothing."""
 
 
 class NoConnectionError(BeanstalkdError):
@@ -70,11 +70,11 @@ class MissingFeatureError(BeanstalkdError):
 
 
 class IncompleteError(BeanstalkdError):
-    """A command succeeded in part; the message names the rest."""
+    """A command succeeded in part; the message describes the rest."""
 
 
 class InterruptError(BeanstalkdError):
-    """The user interrupted a command; the message has its progress and how to resume."""
+    """The user interrupted a command; the message describes its progress and how to resume."""
 
 
 class OutputError(BeanstalkdError):

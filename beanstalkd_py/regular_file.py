@@ -9,29 +9,28 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
-from beanstalkd_py.symlinks import check_hard_link, open_linked, parent_of
+from beanstalkd_py.symlinks import check_hard_link, closed_on_error, open_linked, parent_of
 
 NOT_REGULAR = errno.EMEDIUMTYPE
-"""The errno of the refusal, as in the core (BS_NOT_REGULAR of csrc/base/file_io.h)."""
-WHY = "it is not a regular file"
+"""The errno for any other file, as in the core (BS_NOT_REGULAR of csrc/base/file_io.h)."""
+NOT_REGULAR_TEXT = "it is not a regular file"
 
 _FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _BLOCK = 512
 _MARGIN = 4096
-"""Bytes kept behind the last data, because the zeros at the end of an entry can be a hole."""
+"""Bytes kept after the last data, because the zeros at the end of an entry can be a hole."""
 
 
 def open_regular(path: str | Path) -> int:
-    """Open a file for reading; symbolic links to it are followed only as in symlinks.py.
+    """Open a file for reading; follow a symbolic link only by the rule of symlinks.py.
 
     Raises OSError, NOT_REGULAR and symlinks.UNTRUSTED among others.
     """
     _check(path, os.stat(path))  # noqa: PTH116 - before it is opened
     fd = open_linked(Path(path), _FLAGS)
-    with _closed_on_error(fd):
+    with closed_on_error(fd):
         _check(path, os.fstat(fd))
     return fd
 
@@ -43,7 +42,7 @@ def open_or_create(path: Path) -> int:
             _check(path, os.stat(path.name, dir_fd=at, follow_symlinks=False))
         flags = _FLAGS | os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         fd = os.open(path.name, flags, 0o600, dir_fd=at)
-        with _closed_on_error(fd):
+        with closed_on_error(fd):
             check_hard_link(at, fd)
             _check(path, os.fstat(fd))
     return fd
@@ -56,7 +55,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def data_size(fd: int) -> int:
-    """Return the size of a file without a hole at its end, which may exceed any memory."""
+    """Return the size of a file without a hole at its end, which may be larger than memory."""
     status = os.fstat(fd)
     if status.st_blocks * _BLOCK >= status.st_size:
         return status.st_size
@@ -70,15 +69,6 @@ def data_size(fd: int) -> int:
     return min(status.st_size, end + _MARGIN)
 
 
-@contextlib.contextmanager
-def _closed_on_error(fd: int) -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        os.close(fd)
-        raise
-
-
 def _check(path: str | Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(NOT_REGULAR, WHY, str(path))
+        raise OSError(NOT_REGULAR, NOT_REGULAR_TEXT, str(path))

@@ -1,13 +1,13 @@
 """Opens, creates and removes files without following symbolic links of other users.
 
-A process of root that works in the folder of another user must stay there, also when that user
-replaces a folder by a link at that moment. So each folder on the way is opened relative to the one
-before, and the last one is used by its descriptor. A link to a folder, or to a file that is read,
-is followed only if root or the user of this process made it. csrc/base/folder.c does the same.
+Root must not leave a user's folder, even if that user replaces a folder by a link at the same time.
+Therefore these functions open each folder of a path relative to the previous one. They follow a
+link to a folder, or to a file that is read, only if root or the user of this process created it.
+csrc/base/folder.c does the same.
 
-For root this includes the path that an operator gave. Other users may give a path with any links,
-because they only reach what is theirs: `resolved` resolves such links once. All functions raise
-OSError.
+For root the rule applies to the whole path. Other users may pass a path with any links, because
+they reach only files that they may access anyway: `resolved` resolves such links once. All
+functions raise OSError.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 UNTRUSTED = errno.EREMCHG
-"""The errno of the refusal; the core has the same (BS_UNTRUSTED_LINK of csrc/base/folder.h)."""
+"""The errno for a link of another user (BS_UNTRUSTED_LINK of csrc/base/folder.h)."""
 
 FOREIGN = errno.EMLINK
 """The errno for a hard link that root must not write to (BS_FOREIGN_HARD_LINK of file_io.h)."""
 FOREIGN_TEXT = "it is a hard link to a file of another user than the owner of the folder"
 
-_MOST_LINKS = 40
-_ON_THE_WAY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_MAX_LINKS = 40
+_PATH_ONLY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def resolved(given: str | Path) -> Path:
+def resolved(path: str | Path) -> Path:
     """Return the path with its links resolved. For root, links are checked at each use instead."""
     if os.geteuid() == 0:
-        return Path(given)
-    real = os.path.realpath(given)
-    return Path(given) if real == os.path.abspath(given) else Path(real)  # noqa: PTH100
+        return Path(path)
+    real = os.path.realpath(path)
+    return Path(path) if real == os.path.abspath(path) else Path(real)  # noqa: PTH100
 
 
 def open_folder(path: str | Path) -> int:
     """Open a folder for reading and return its descriptor."""
     try:
-        at = _walk(None, os.fspath(path) or ".", [_MOST_LINKS])
+        at = _walk(None, os.fspath(path) or ".", [_MAX_LINKS])
         try:
             return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at)
         finally:
@@ -54,7 +54,6 @@ def open_folder(path: str | Path) -> int:
 
 @contextlib.contextmanager
 def opened(folder: str | Path) -> Iterator[int]:
-    """Open a folder for the `with` block."""
     fd = open_folder(folder)
     try:
         yield fd
@@ -63,8 +62,17 @@ def opened(folder: str | Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
+def closed_on_error(fd: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        os.close(fd)
+        raise
+
+
+@contextlib.contextmanager
 def parent_of(path: Path) -> Iterator[int]:
-    """Open the folder of a path for the block, whose OSErrors get the whole path."""
+    """Open the folder of a path for the block; OSErrors of the block get the whole path."""
     with opened(path.parent) as at:
         try:
             yield at
@@ -77,12 +85,9 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
     """Open a file that is not a link. Raises OSError, FOREIGN among others."""
     with parent_of(path) as at:
         fd = os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
-        try:
+        with closed_on_error(fd):
             if flags & os.O_ACCMODE != os.O_RDONLY:
                 check_hard_link(at, fd)
-        except OSError:
-            os.close(fd)
-            raise
         return fd
 
 
@@ -103,16 +108,16 @@ def open_linked(path: Path, flags: int) -> int:
     Raises OSError, UNTRUSTED among others.
     """
     try:
-        return _open_linked(None, str(path), str(path), flags, [_MOST_LINKS])
+        return _open_linked(None, str(path), str(path), flags, [_MAX_LINKS])
     except OSError as error:
         error.filename = str(path)
         raise
 
 
 def create_file(path: Path, mode: int = 0o600) -> int:
-    """Create a file in place of an existing one, for reading and writing.
+    """Create a file for reading and writing, after removing a file or link of that name.
 
-    So nothing is written to a link or file that the owner of the folder has put there.
+    Otherwise the owner of the folder could redirect the writes by a link.
     """
     with parent_of(path) as at:
         with contextlib.suppress(FileNotFoundError):
@@ -147,7 +152,7 @@ def rename(path: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync what was created, renamed or removed in a folder."""
+    """Make created, renamed and removed files of a folder durable."""
     with opened(folder) as fd:
         os.fsync(fd)
 
@@ -156,51 +161,51 @@ def sync_folder(folder: Path) -> None:
 
 
 def _walk(start: int | None, path: str, links: list[int]) -> int:
-    """Return an O_PATH descriptor, which needs no right to read the folders on the way.
+    """Return an O_PATH descriptor, which needs no permission to read the folders of the path.
 
-    `links` has the number of links that may still be followed.
+    `links` is a list with one number: the links that may still be followed.
     """
     root, walked = ("/", "/") if path.startswith("/") else (".", "")
-    at = os.open(root, _ON_THE_WAY, dir_fd=start)
+    at = os.open(root, _PATH_ONLY, dir_fd=start)
     for name in filter(None, path.split("/")):
         walked += name
         try:
-            following = _enter(at, name, walked, links)
+            entered = _enter(at, name, walked, links)
         finally:
             os.close(at)
-        at = following
+        at = entered
         walked += "/"
     return at
 
 
-def _enter(at: int, name: str, shown: str, links: list[int]) -> int:
+def _enter(at: int, name: str, full_path: str, links: list[int]) -> int:
     try:
-        return os.open(name, _ON_THE_WAY | os.O_NOFOLLOW, dir_fd=at)
+        return os.open(name, _PATH_ONLY | os.O_NOFOLLOW, dir_fd=at)
     except NotADirectoryError:
-        target = _target_of(at, name, shown, links, "folder")
+        target = _target_of(at, name, full_path, links, "folder")
         if target is None:
             raise
     return _walk(at, target, links)
 
 
-def _open_linked(start: int | None, path: str, shown: str, flags: int, links: list[int]) -> int:
-    """Open a file or the target of a link. `shown` is the path in messages."""
+def _open_linked(start: int | None, path: str, full_path: str, flags: int, links: list[int]) -> int:
+    """Open a file or the target of a link. `full_path` is for messages."""
     folder, name = os.path.split(path)
     at = _walk(start, folder, links)
     try:
-        target = _target_of(at, name or ".", shown, links, "file")
+        target = _target_of(at, name or ".", full_path, links, "file")
         if target is None:
             return os.open(name or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-        shown = os.path.join(os.path.dirname(shown), target)  # noqa: PTH118, PTH120
-        return _open_linked(at, target, shown, flags, links)
+        full_path = os.path.join(os.path.dirname(full_path), target)  # noqa: PTH118, PTH120
+        return _open_linked(at, target, full_path, flags, links)
     finally:
         os.close(at)
 
 
-def _target_of(at: int, name: str, shown: str, links: list[int], kind: str) -> str | None:
+def _target_of(at: int, name: str, full_path: str, links: list[int], kind: str) -> str | None:
     """Return the target of a symbolic link; None for another file.
 
-    It is read from the link that was checked, because the name can be another link's by now.
+    Reads the target by the link's descriptor, because the name may refer to another link by now.
     """
     link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
@@ -208,21 +213,19 @@ def _target_of(at: int, name: str, shown: str, links: list[int], kind: str) -> s
         if not stat.S_ISLNK(status.st_mode):
             return None
         if status.st_uid not in (0, os.geteuid()):
-            raise OSError(UNTRUSTED, _refusal(shown, status.st_uid, kind), shown)
+            raise OSError(UNTRUSTED, _untrusted_text(full_path, status.st_uid, kind), full_path)
         links[0] -= 1
         if links[0] < 0:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), shown)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), full_path)
         return os.readlink("", dir_fd=link)
     finally:
         os.close(link)
 
 
-def _refusal(shown: str, uid: int, kind: str) -> str:
+def _untrusted_text(full_path: str, uid: int, kind: str) -> str:
     try:
         owner = pwd.getpwuid(uid).pw_name
     except KeyError:
         owner = str(uid)
-    return (
-        f"{shown} is a symbolic link of user {owner}; put the {kind} itself there, or make the link"
-        " as root"
-    )
+    advice = f"put the {kind} itself there, or make the link as root"
+    return f"{full_path} is a symbolic link of user {owner}; {advice}"

@@ -1,8 +1,8 @@
-"""One connection to a server: single commands through greenstalk, pipelines by `execute_all`.
+"""One connection to a server: single commands by greenstalk, pipelines by `execute_all`.
 
 greenstalk sends a command and waits for its reply. `execute_all` sends many commands before it
-reads the first reply, to inspect all tubes or thousands of ids. Both read from the same socket;
-each reads all of its replies before it returns.
+reads the first reply, for example to inspect all tubes or thousands of ids. Both use the same
+socket, and read all of their replies before they return.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from beanstalkd_py.admin.tls_options import TlsOptions
 MAX_PIPELINED = 512
 """Commands sent before their replies are read."""
 MAX_PIPELINED_BYTES = 1 << 16
-"""Bytes of these commands. They fit into the socket's buffers, so that sending cannot deadlock with
-a server that waits until its replies are read."""
+"""Bytes of these commands. They fit into the socket's buffers; otherwise this side and the server
+could each wait until the other reads."""
 MAX_PIPELINED_PUT_BYTES = 1 << 22
-"""The same for puts. Their replies are short, so that the server never stops reading."""
+"""The limit for puts. Their replies are short, so that the server never stops reading."""
 MAX_LINE_BYTES = 1024
 
 _WITH_BODY = (b"OK", b"FOUND", b"RESERVED")
@@ -106,13 +106,13 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """Send complete commands with their line ends; `read_replies` returns their replies."""
-        # sendall() would apply its timeout to all of the data, whatever progress it makes.
+        # sendall() would apply the timeout to the whole data, even if the server reads steadily.
         rest = memoryview(data)
         while rest:
             rest = rest[self._socket.send(rest[: 1 << 20]) :]
 
     def read_replies(self, count: int) -> Iterator[bytes]:
-        """Yield `count` replies without bodies, with their line ends; take all of them."""
+        """Yield `count` replies without bodies, with their line ends; the caller must take all."""
         while count:
             buffered = self._reader.peek()
             lines = buffered[: buffered.rfind(b"\n") + 1].splitlines(keepends=True)[:count]
@@ -152,9 +152,8 @@ def _connection_closed() -> ConnectionError:
 
 
 def _not_beanstalkd(address: Address, line: bytes) -> errors.NoConnectionError:
-    if known := identify(address, line):
-        return errors.NoConnectionError(known)
-    return errors.NoConnectionError(f"{address} is not a beanstalkd: it replied {line[:60]!r}")
+    text = identify(address, line) or f"{address} is not a beanstalkd: it replied {line[:60]!r}"
+    return errors.NoConnectionError(text)
 
 
 def _batches(commands: Iterable[bytes], max_bytes: int) -> Iterator[list[bytes]]:
@@ -181,7 +180,7 @@ def connect(
     """
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_socket(address, timeout_s))
-        with _naming_foreign_peers(address, timeout_s), translate_errors(address, timeout_s):
+        with _identify_foreign_peer(address, timeout_s), translate_errors(address, timeout_s):
             if address.tls:
                 opened = _with_tls(opened, address, tls_options or TlsOptions())
             connection = Connection(opened, address, timeout_s)
@@ -194,18 +193,18 @@ def connect(
 
 
 @contextlib.contextmanager
-def _naming_foreign_peers(address: Address, timeout_s: float) -> Iterator[None]:
-    """Name the protocol of a server that accepts a connection and does not reply."""
+def _identify_foreign_peer(address: Address, timeout_s: float) -> Iterator[None]:
+    """Add the protocol of a server that accepts a connection and does not reply to the error."""
     try:
         yield
     except errors.NoConnectionError as error:
         import ssl
 
-        # An error without a cause quotes a reply.
-        silent = error.__cause__ is not None
+        # An error without a cause quotes a reply, so that no probe is necessary.
+        has_reply = error.__cause__ is None
         untrusted = isinstance(error.__cause__, ssl.SSLCertVerificationError)
-        if silent and not untrusted and (known := probe(address, timeout_s)):
-            raise errors.NoConnectionError(known) from error
+        if not has_reply and not untrusted and (text := probe(address, timeout_s)):
+            raise errors.NoConnectionError(text) from error
         raise
 
 
@@ -216,7 +215,7 @@ def open_socket(address: Address, timeout_s: float) -> socket.socket:
             if address.path:
                 return _open_unix(address.path, timeout_s)
             opened = socket.create_connection((address.host, address.port), timeout=timeout_s)
-            # Half a batch must not wait for the acknowledgement of the other half.
+            # Without Nagle's algorithm, half a batch does not wait until the other is acknowledged.
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except (socket.gaierror, UnicodeError) as error:
@@ -266,7 +265,7 @@ def translate_errors(address: Address, timeout_s: float, consequence: str = "") 
         text = f"{address} does not reply within {timeout_s:g} s; use a longer --timeout"
         raise errors.NoConnectionError(f"{text}{consequence}") from error
     except (OSError, AssertionError) as error:
-        # greenstalk asserts that a line is complete, which it is not if the server has gone.
+        # greenstalk asserts that a line is complete, which fails if the server has gone.
         reason = getattr(error, "strerror", None) or str(error)
         if isinstance(error, AssertionError) or reason == "Unexpected EOF":
             reason = str(_connection_closed())

@@ -2,10 +2,10 @@
 
 Ids rise with each put, so that new jobs have higher ids than existing ones. The protocol does not
 report the highest id. The follower estimates a lower bound from the server's number of puts, the
-first jobs of the tube, and the jobs that it has found. It then queries the ids from there on.
+first jobs of the tube, and the jobs that it has found. It then queries the ids from this bound on.
 
-The follower cannot see a job that is put and deleted between two polls. The tube's count of puts
-says how many these are.
+The follower cannot find a job that is put and deleted between two polls. It computes the number of
+these jobs from the tube's count of puts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from beanstalkd_py.admin.jobs import with_bodies
 from beanstalkd_py.admin.statistics import JobStats, TubeStats
 
 AHEAD = 1024
-"""Ids queried beyond the expected ones, because refused puts use up ids."""
+"""Ids queried beyond the expected ones, because refused puts consume ids."""
 BEHIND = 256
 """Ids queried a second time, because the server assigns an id before the body has arrived."""
 FAR_AHEAD = 1 << 20
-"""Ids queried if the tube has more jobs than were found, for example after a server restart."""
+"""Ids queried if the tube has more jobs than the follower found, for example after a restart."""
 
 
 @dataclass
@@ -38,16 +38,16 @@ class _Poll:
 
 @dataclass
 class Follower:
-    """Follows one tube from its creation on. `shown` is the number of jobs returned so far.
+    """Follows one tube from its creation on. `returned` is the number of jobs returned so far.
 
     The connection uses the tube, which keeps the tube and its counters in existence.
     """
 
     connection: Connection
     tube: str
-    shown: int = 0
+    returned: int = 0
     _next_id: int = 0
-    _given_up: int = 0  # jobs that a query of FAR_AHEAD ids has not found
+    _unreachable: int = 0  # jobs that a query of FAR_AHEAD ids has not found
     _seen: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -61,30 +61,30 @@ class Follower:
     @property
     def missed(self) -> int:
         """Jobs that were put and deleted before a poll found them."""
-        return max(0, self._last.tube.total - self._first.tube.total - self.shown)
+        return max(0, self._last.tube.total - self._first.tube.total - self.returned)
 
     def new_jobs(self) -> list[Job]:
         """Return the jobs that arrived since the last call and still exist, by id."""
         before, self._last = self._last, self._poll()
         puts = max(0, self._last.puts - before.puts)
-        # New ids exceed the highest id of the last poll, which is at most this far below each
-        # first job.
+        # New ids exceed the highest id of the last poll. Each first job is at most `puts + AHEAD`
+        # above that id.
         start = max([self._next_id, *(job - puts - AHEAD for job in self._last.first_jobs)])
-        found = self._new(self._jobs_from(start - BEHIND, BEHIND + puts + 2 * AHEAD))
-        if self._not_found(found) > self._given_up:
-            found = self._new(self._jobs_from(start, FAR_AHEAD))
-            self._given_up = self._not_found(found)
-        self._next_id = max([start + puts, *(job.id + 1 for job in found)])
+        new = self._unseen(self._jobs_from(start - BEHIND, BEHIND + puts + 2 * AHEAD))
+        if self._not_found(new) > self._unreachable:
+            new = self._unseen(self._jobs_from(start, FAR_AHEAD))
+            self._unreachable = self._not_found(new)
+        self._next_id = max([start + puts, *(job.id + 1 for job in new)])
         self._seen = {job for job in self._seen if job >= self._next_id - BEHIND}
-        self._seen.update(job.id for job in found)
-        jobs = with_bodies(self.connection, found)
-        self.shown += len(jobs)
+        self._seen.update(job.id for job in new)
+        jobs = with_bodies(self.connection, new)
+        self.returned += len(jobs)
         return jobs
 
-    def _not_found(self, found: list[JobStats]) -> int:
+    def _not_found(self, new: list[JobStats]) -> int:
         """Return a lower bound of the new jobs that exist and that no poll has found."""
         growth = self._last.tube.alive - self._first.tube.alive
-        return max(0, growth - self.shown - len(found))
+        return max(0, growth - self.returned - len(new))
 
     def _poll(self) -> _Poll:
         peeks = [b"peek-" + state.encode() for state in statistics.FREE_STATES]
@@ -97,10 +97,10 @@ class Follower:
 
     def _jobs_from(self, start: int, count: int) -> list[JobStats]:
         first = max(1, start)
-        found = statistics.job_stats(self.connection, range(first, max(first, start + count)))
-        return [job for job in found if job is not None]
+        jobs = statistics.job_stats(self.connection, range(first, max(first, start + count)))
+        return [job for job in jobs if job is not None]
 
-    def _new(self, jobs: list[JobStats]) -> list[JobStats]:
+    def _unseen(self, jobs: list[JobStats]) -> list[JobStats]:
         max_age_s = time.monotonic() - self._began_s + 1
         return [
             job

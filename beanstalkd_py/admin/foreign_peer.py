@@ -1,4 +1,4 @@
-"""Identify servers that are not the expected beanstalkd: TLS, HTTP, or plain instead of TLS."""
+"""Identify the protocol of a server that does not reply like beanstalkd: TLS, HTTP, or no TLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HTTP = (b"HTTP/", b"<!DOCTYPE", b"<html", b"<HTML")
 
 
 def identify(address: Address, reply: bytes) -> str | None:
-    """Return a message that names the protocol of a reply; None if it is unknown."""
+    """Return a message that names the protocol of a reply; None if the protocol is unknown."""
     if reply.startswith(_TLS_RECORDS):
         return f"{address} speaks TLS; use --addr {replace(address, tls=True)}"
     if reply.startswith(_HTTP):
@@ -24,7 +24,7 @@ def identify(address: Address, reply: bytes) -> str | None:
 
 
 def probe(address: Address, timeout_s: float) -> str | None:
-    """Connect again to find why a conversation failed; return a message, None if unknown."""
+    """Connect again to identify the server's protocol; return a message, None if it is unknown."""
     timeout_s = min(timeout_s, MAX_PROBE_S)
     if address.tls:
         reply = _reply_to(address, b"list-tube-used\r\n", timeout_s)

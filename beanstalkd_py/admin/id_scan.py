@@ -6,10 +6,11 @@ therefore queries ids in pipelines, from the first jobs outwards in both directi
 found as many jobs as the tube has.
 
 Completeness: the scan queries all jobs that it has found a second time, after the tube's job count.
-Jobs that still exist also existed when the count was taken; if they are as many, they are all.
+Jobs that still exist also existed at the time of the count. If their number equals the count, the
+scan is complete.
 
-Limits: while clients put and delete jobs all the time, the numbers may never match. The scan gives
-up a direction after `reach` consecutive ids without a job of any tube, because the protocol does
+Limits: while clients put and delete jobs all the time, the numbers may never match. The scan stops
+in a direction after `reach` consecutive ids without a job of any tube, because the protocol does
 not report the highest id. The caller must then report that jobs may be missing.
 """
 
@@ -29,7 +30,7 @@ from beanstalkd_py.admin.statistics import JobStats
 
 FIRST_STEP = 256
 MAX_STEP = 8192
-"""Ids in one step; each step of a direction is twice as long as the one before."""
+"""Ids in one step; each step in a direction has twice as many as the one before."""
 DEFAULT_REACH = 1_000_000
 HIGHEST_ID = 2**64 - 1
 READ_BATCH = 64
@@ -40,11 +41,11 @@ Progress = Callable[[int, int, int], None]
 
 @dataclass
 class Scan:
-    """Jobs found, by id. `expected` is the number of jobs of the tube at the end."""
+    """Jobs found, by id. `expected` is the tube's last number of jobs, `queried` that of ids."""
 
     jobs: dict[int, JobStats] = field(default_factory=dict)
     expected: int = 0
-    looked_at: int = 0
+    queried: int = 0
     complete: bool = False
 
 
@@ -82,31 +83,30 @@ def scan(
 ) -> Scan:
     """Find the jobs of a tube, reserved ones included.
 
-    Moves no counter of the tube or its jobs, only cmd-peek-*, cmd-stats-job and cmd-stats-tube. A
-    tube that has only reserved jobs yields none. Raises RefusedError if the tube does not exist.
+    Changes no counter of the tube or its jobs, only cmd-peek-*, cmd-stats-job and cmd-stats-tube.
+    Finds no job in a tube that has only reserved jobs. Raises RefusedError without such a tube.
     """
-    found = Scan()
     stats = statistics.tube_stats(connection, tube)
-    found.expected = stats.alive
+    result = Scan(expected=stats.alive)
     states = [state for state in statistics.FREE_STATES if stats.count([state])]
     first = {first_job(connection, tube, state) for state in states}
     frontiers = _frontiers(sorted(job for job in first if job is not None))
-    found.complete = not frontiers
-    while frontiers and not found.complete:
+    result.complete = not frontiers
+    while frontiers and not result.complete:
         frontier = frontiers[0]
         ids = frontier.take()
-        hits, alive = _query(connection, tube, ids, found)
+        hits, alive = _query(connection, tube, ids, result)
         frontier.idle = 0 if alive else frontier.idle + len(ids)
         if not ids or frontier.idle >= reach:
             frontiers.popleft()
         elif not hits:
-            # A frontier that finds jobs continues; otherwise the next one gets its turn.
+            # A frontier continues while it finds jobs; otherwise the next one continues.
             frontiers.rotate(-1)
-        if len(found.jobs) >= found.expected:
-            found.complete = _confirm(connection, tube, found)
+        if len(result.jobs) >= result.expected:
+            result.complete = _confirm(connection, tube, result)
         if progress is not None:
-            progress(found.looked_at, len(found.jobs), found.expected)
-    return found
+            progress(result.queried, len(result.jobs), result.expected)
+    return result
 
 
 def _frontiers(seeds: list[int]) -> deque[_Frontier]:
@@ -122,29 +122,29 @@ def _frontiers(seeds: list[int]) -> deque[_Frontier]:
     return deque([*inner, *outer])
 
 
-def _query(connection: Connection, tube: str, ids: Sequence[int], found: Scan) -> tuple[int, int]:
+def _query(connection: Connection, tube: str, ids: Sequence[int], result: Scan) -> tuple[int, int]:
     """Return the numbers of jobs of this tube and of any tube among these ids."""
-    replies = _query_ids(connection, tube, ids, found)
-    found.looked_at += len(ids)
+    replies = _query_ids(connection, tube, ids, result)
+    result.queried += len(ids)
     alive = [reply for reply in replies if reply is not NOT_FOUND]
     hits = list(_jobs_of_tube(alive, tube))
-    found.jobs.update((job.id, job) for job in hits)
+    result.jobs.update((job.id, job) for job in hits)
     return len(hits), len(alive)
 
 
-def _confirm(connection: Connection, tube: str, found: Scan) -> bool:
-    """Update the states of all jobs, drop deleted ones, and return whether these are all."""
-    replies = _query_ids(connection, tube, found.jobs, found)
-    found.jobs = {job.id: job for job in _jobs_of_tube(replies, tube)}
-    return len(found.jobs) >= found.expected
+def _confirm(connection: Connection, tube: str, result: Scan) -> bool:
+    """Query all jobs again, drop deleted ones, and return whether the scan is complete."""
+    replies = _query_ids(connection, tube, result.jobs, result)
+    result.jobs = {job.id: job for job in _jobs_of_tube(replies, tube)}
+    return len(result.jobs) >= result.expected
 
 
-def _query_ids(connection: Connection, tube: str, ids: Iterable[int], found: Scan) -> list[Reply]:
+def _query_ids(connection: Connection, tube: str, ids: Iterable[int], result: Scan) -> list[Reply]:
     """Return the replies for these ids; count the tube's jobs before them."""
     first, *replies = connection.execute_all(
         [statistics.stats_tube_command(tube), *(b"stats-job %d" % job for job in ids)]
     )
-    found.expected = statistics.existing_tube(first, tube).alive
+    result.expected = statistics.existing_tube(first, tube).alive
     return replies
 
 
@@ -159,8 +159,8 @@ def _jobs_of_tube(replies: Iterable[Reply], tube: str) -> Iterable[JobStats]:
                 yield job
 
 
-def read_jobs(connection: Connection, found: Scan) -> Iterator[Job]:
+def read_jobs(connection: Connection, result: Scan) -> Iterator[Job]:
     """Yield the free jobs of a scan with their bodies, by id, without jobs deleted meanwhile."""
-    free = [job for _, job in sorted(found.jobs.items()) if job.state in statistics.FREE_STATES]
+    free = [job for _, job in sorted(result.jobs.items()) if job.state in statistics.FREE_STATES]
     for start in range(0, len(free), READ_BATCH):
         yield from with_bodies(connection, free[start : start + READ_BATCH])

@@ -39,7 +39,7 @@ def import_lines(
 
     A buried job is put with a delay of a century and then buried, so that no client can reserve it
     in between. Each batch is put and counted inside `deferred()`. Raises ToolUsageError for an
-    invalid line and RefusedError for a refused job; all earlier lines, and no later one, are done.
+    invalid line and RefusedError for a refused job; only the jobs of earlier lines are put then.
     """
     max_bytes = max_job_size(connection)
     result.line = skip
@@ -81,17 +81,17 @@ def _put_batch(
     delays_s = [FAR_FUTURE_S if job.state == BURIED else job.delay_s for job in jobs]
     outcomes = put_copies(connection, tube, jobs, delays_s)
     refusal: tuple[int, errors.RefusedError] | None = None
-    done: list[tuple[int, Job]] = []
+    copies: list[tuple[int, Job]] = []
     for (number, job), outcome in zip(batch, outcomes, strict=True):
         if isinstance(outcome, errors.RefusedError):
             refusal = refusal or (number, outcome)
         elif refusal is None:
-            done.append((outcome, job))
+            copies.append((outcome, job))
             result.line = number
         else:
-            # The user will continue at the refused line, so that later jobs would be put twice.
+            # The user will continue at the refused line, which would put later jobs a second time.
             connection.execute(b"delete %d" % outcome)
-    reveal(connection, [(copy, job) for copy, job in done if job.state == BURIED])
-    result.put += len(done)
+    reveal(connection, [(copy, job) for copy, job in copies if job.state == BURIED])
+    result.put += len(copies)
     if refusal is not None:
         raise errors.RefusedError(refusal[1].word, f"line {refusal[0]}: {refusal[1]}")

@@ -57,9 +57,6 @@ class Job:
             **body_to_json(self.body),
         }
 
-    def put_command(self, delay_s: int) -> bytes:
-        return put_command(self.body, self.pri, delay_s, self.ttr_s)
-
 
 def put_command(body: bytes, pri: int, delay_s: int, ttr_s: int) -> bytes:
     return b"put %d %d %d %d\r\n%b" % (pri, delay_s, ttr_s, len(body), body)

@@ -1,8 +1,8 @@
 """Find the jobs of a tube from the first one of a state on, while a command removes them.
 
-A peek shows the first job of a state; no command shows the second. Ids next to the first one tend
-to belong to the same tube, so that one pipeline queries a window of ids. A caller that removes the
-jobs found sees the next first job, until there is none. No job is missed, whatever the ids are.
+A peek returns the first job of a state; no command returns the second. Ids next to the first one
+tend to belong to the same tube, so that one pipeline queries a window of ids. The caller removes
+these jobs and repeats this until no first job is left, so that it misses none.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ def first_job(connection: Connection, tube: str, state: str) -> int | None:
 
 def jobs_in_window(connection: Connection, tube: str, first: int) -> list[JobStats]:
     """Return the jobs of the tube in a window of ids from `first` on, by id."""
-    found = job_stats(connection, range(first, first + WINDOW))
-    return [job for job in found if job is not None and job.tube == tube]
+    window = job_stats(connection, range(first, first + WINDOW))
+    return [job for job in window if job is not None and job.tube == tube]
 
 
 def next_jobs(connection: Connection, tube: str, state: str) -> list[JobStats] | None:
-    """Return the next jobs in their order; None if there is none, [] if they are changing.
+    """Return the next jobs in order; None if there is none, [] if clients are changing them.
 
-    Ready jobs are of one priority, so that none overtakes a job of another priority. Buried jobs
-    are not ordered by id, so that they are returned one at a time.
+    Returns ready jobs of one priority only, so that none overtakes a job of another priority.
+    Returns a single buried job, because buried jobs are not ordered by id.
     """
     first = first_job(connection, tube, state)
     if first is None:
         return None
     if state == BURIED:
-        found = [job for job in job_stats(connection, [first]) if job is not None]
+        window = [job for job in job_stats(connection, [first]) if job is not None]
     else:
-        found = jobs_in_window(connection, tube, first)
-    found = [job for job in found if job.state == state and job.tube == tube]
-    if not found or found[0].id != first:
+        window = jobs_in_window(connection, tube, first)
+    jobs = [job for job in window if job.state == state and job.tube == tube]
+    if not jobs or jobs[0].id != first:
         return []
-    return [job for job in found if state != READY or job.pri == found[0].pri]
+    return [job for job in jobs if state != READY or job.pri == jobs[0].pri]

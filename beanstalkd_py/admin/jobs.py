@@ -51,14 +51,14 @@ def reserved(connection: Connection, tubes: Sequence[str], wait_s: int | None) -
         client.ignore("default")
     connection.extend_timeout(wait_s)
     try:
-        taken = client.reserve(wait_s)
+        job = client.reserve(wait_s)
     except greenstalk.TimedOutError:
         raise refusal_error("TIMED_OUT", f"tube {', '.join(tubes)}") from None
     connection.extend_timeout(0)
-    stats = job_stats(connection, [taken.id])[0]
+    stats = job_stats(connection, [job.id])[0]
     if stats is None:
-        raise _expired(taken.id)
-    yield Job.of(stats, taken.body)
+        raise _expired(job.id)
+    yield Job.of(stats, job.body)
 
 
 def finish(connection: Connection, job: Job, action: str) -> str:
@@ -86,17 +86,17 @@ def _expired(job: int, consequence: str = "") -> errors.RefusedError:
 
 def peek(connection: Connection, job: int) -> Job:
     """Return a job by its id. Raises RefusedError."""
-    found, stats = connection.execute_all([b"peek %d" % job, b"stats-job %d" % job])
-    if found is NOT_FOUND or stats is NOT_FOUND:
+    peeked, stats = connection.execute_all([b"peek %d" % job, b"stats-job %d" % job])
+    if peeked is NOT_FOUND or stats is NOT_FOUND:
         raise refusal_error("NOT_FOUND", f"job {job}")
-    return Job.of(JobStats.read(stats), found.expect(b"FOUND").body)
+    return Job.of(JobStats.read(stats), peeked.expect(b"FOUND").body)
 
 
-def with_bodies(connection: Connection, found: Sequence[JobStats]) -> list[Job]:
+def with_bodies(connection: Connection, jobs: Sequence[JobStats]) -> list[Job]:
     """Return these jobs with their bodies, without those that were deleted meanwhile."""
-    replies = connection.execute_all([b"peek %d" % stats.id for stats in found])
-    pairs = zip(found, replies, strict=True)
-    return [Job.of(stats, reply.body) for stats, reply in pairs if reply is not NOT_FOUND]
+    replies = connection.execute_all([b"peek %d" % job.id for job in jobs])
+    pairs = zip(jobs, replies, strict=True)
+    return [Job.of(job, reply.body) for job, reply in pairs if reply is not NOT_FOUND]
 
 
 def peek_first(connection: Connection, tube: str, state: str) -> Job:
@@ -122,11 +122,11 @@ def bury(connection: Connection, ids: Sequence[int]) -> list[str]:
     words = []
     for job in ids:
         # Only the client that has reserved a job can bury it.
-        taken, stats = connection.execute_all([b"reserve-job %d" % job, b"stats-job %d" % job])
-        if taken is NOT_FOUND or stats is NOT_FOUND:
+        held, stats = connection.execute_all([b"reserve-job %d" % job, b"stats-job %d" % job])
+        if held is NOT_FOUND or stats is NOT_FOUND:
             words.append("NOT_FOUND")
             continue
-        taken.expect(b"RESERVED")
+        held.expect(b"RESERVED")
         words += _words(connection, [b"bury %d %d" % (job, JobStats.read(stats).pri)])
     return words
 
@@ -145,7 +145,8 @@ def put_copies(
     connection: Connection, tube: str, jobs: Sequence[Job], delays_s: Sequence[int]
 ) -> list[int | errors.RefusedError]:
     """Put a copy of each job with its delay; return their ids or errors, in order."""
-    commands = [job.put_command(delay_s) for job, delay_s in zip(jobs, delays_s, strict=True)]
+    pairs = zip(jobs, delays_s, strict=True)
+    commands = [put_command(job.body, job.pri, delay_s, job.ttr_s) for job, delay_s in pairs]
     used, *replies = connection.execute_all(
         [b"use " + tube.encode(), *commands], MAX_PIPELINED_PUT_BYTES
     )
@@ -169,12 +170,10 @@ def reveal(connection: Connection, copies: Sequence[tuple[int, Job]]) -> None:
         if job.state == "buried":
             commands += [b"reserve-job %d" % copy, b"bury %d %d" % (copy, job.pri)]
         elif job.delay_s:
-            commands += [
-                b"reserve-job %d" % copy,
-                b"release %d %d %d" % (copy, job.pri, job.delay_s),
-            ]
+            release = b"release %d %d %d" % (copy, job.pri, job.delay_s)
+            commands += [b"reserve-job %d" % copy, release]
         else:
-            # C beanstalkd does not log a release, so that a restart would restore the delay.
+            # C beanstalkd does not log a release, so that the delay would return at a restart.
             commands.append(b"kick-job %d" % copy)
     # NOT_FOUND: another client has kicked or deleted the copy by its id.
     for reply in connection.execute_all(commands):

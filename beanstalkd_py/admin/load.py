@@ -54,7 +54,7 @@ class LoadOptions:
 
     @property
     def interval_s(self) -> float:
-        """Return the time between two batches of puts of one connection."""
+        """The time between two batches of puts of one connection."""
         return self.depth * (self.cycles + self.producers) / self.rate if self.rate else 0.0
 
     def roles(self) -> list[Role]:
@@ -103,7 +103,7 @@ def check_tubes(connection: Connection, tubes: tuple[str, ...]) -> None:
 def run_load(
     address: Address,
     timeout_s: float,
-    plan: LoadOptions,
+    options: LoadOptions,
     progress: Callable[[int], None],
     warn: Callable[[str], None],
 ) -> LoadResult:
@@ -112,20 +112,20 @@ def run_load(
     `progress` receives the number of jobs put so far; `warn` receives a message if jobs may be left
     behind. Raises RefusedError, NoConnectionError, ToolUsageError.
     """
-    _raise_descriptor_limit(plan.connections)
+    _raise_descriptor_limit(options.connections)
     with connect(address, timeout_s) as connection:
-        check_tubes(connection, plan.tubes)
+        check_tubes(connection, options.tubes)
         limit = max_job_size(connection)
-    if plan.body_bytes > limit:
-        size = counted(plan.body_bytes, "byte")
+    if options.body_bytes > limit:
+        size = counted(options.body_bytes, "byte")
         raise errors.ToolUsageError(
             f"jobs of {size} exceed the server's max-job-size of {limit}; use a smaller --size"
         )
     result = None
     try:
-        result = _generate(address, timeout_s, plan, progress)
+        result = _generate(address, timeout_s, options, progress)
     finally:
-        drained = _clean_up(address, timeout_s, plan.tubes, warn)
+        drained = _clean_up(address, timeout_s, options.tubes, warn)
         if result is not None:
             result.drained = drained
     return result
@@ -134,9 +134,9 @@ def run_load(
 def _clean_up(
     address: Address, timeout_s: float, tubes: tuple[str, ...], warn: Callable[[str], None]
 ) -> int:
-    which = f"tube {tubes[0]}" if len(tubes) == 1 else f"tubes {tubes[0]} to {tubes[-1]}"
-    each = tubes[0] if len(tubes) == 1 else "TUBE"
-    left = f'jobs may be left in {which}; run "beanstalkd-py truncate {each}"'
+    several = f"tubes {tubes[0]} to {tubes[-1]}"
+    text, argument = (several, "TUBE") if len(tubes) > 1 else (f"tube {tubes[0]}", tubes[0])
+    left = f'jobs may be left in {text}; run "beanstalkd-py truncate {argument}"'
     try:
         return drain(address, timeout_s, tubes)
     except errors.BeanstalkdError as error:
@@ -148,7 +148,7 @@ def _clean_up(
 
 
 def drain(address: Address, timeout_s: float, tubes: tuple[str, ...]) -> int:
-    """Remove all jobs from the tubes and return their number. Raises IncompleteError too."""
+    """Remove all jobs from the tubes; return their number. Raises IncompleteError, among others."""
     load = Load(depth=DRAIN_DEPTH, body_bytes=0)
     end_mono = time.monotonic() + timeout_s
     with connect(address, timeout_s) as connection, _opened(address, timeout_s, 1) as (opened,):
@@ -157,7 +157,7 @@ def drain(address: Address, timeout_s: float, tubes: tuple[str, ...]) -> int:
         while True:
             load.start(0, 0)
             _run(load, address, timeout_s, lambda: None)
-            # Jobs of connections closed just now become ready once the server notices.
+            # The server makes jobs of connections ready some time after these are closed.
             replies = connection.execute_all([stats_tube_command(tube) for tube in tubes])
             alive = sum(TubeStats.read(one).alive for one in replies if one is not NOT_FOUND)
             if not alive:
@@ -168,18 +168,19 @@ def drain(address: Address, timeout_s: float, tubes: tuple[str, ...]) -> int:
 
 
 def _generate(
-    address: Address, timeout_s: float, plan: LoadOptions, progress: Callable[[int], None]
+    address: Address, timeout_s: float, options: LoadOptions, progress: Callable[[int], None]
 ) -> LoadResult:
-    load = Load(plan.depth, plan.body_bytes, plan.interval_s)
-    with _opened(address, timeout_s, plan.connections) as sockets:
-        for number, (opened, role) in enumerate(zip(sockets, plan.roles(), strict=True)):
-            used = plan.tubes[number % len(plan.tubes)]
-            watched = plan.tubes if role is Role.CONSUMER else (used,)
+    load = Load(options.depth, options.body_bytes, options.interval_s)
+    with _opened(address, timeout_s, options.connections) as sockets:
+        for number, (opened, role) in enumerate(zip(sockets, options.roles(), strict=True)):
+            used = options.tubes[number % len(options.tubes)]
+            watched = options.tubes if role is Role.CONSUMER else (used,)
             _prepare(opened, used, watched)
             load.add(opened.fileno(), role)
-        load.start(plan.warmup_s, plan.seconds)
+        load.start(options.warmup_s, options.seconds)
         _run(load, address, timeout_s, lambda: progress(load.replies(Command.PUT)))
-    return LoadResult(plan.seconds, {one: load.measured(one, QUANTILES) for one in Command})
+    times = {command: load.measured(command, QUANTILES) for command in Command}
+    return LoadResult(options.seconds, times)
 
 
 def _run(load: Load, address: Address, timeout_s: float, report: Callable[[], None]) -> None:
@@ -222,9 +223,9 @@ def _prepare(opened: socket.socket, used: str, watched: tuple[str, ...]) -> None
 
 def _raise_descriptor_limit(connections: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + SPARE_DESCRIPTORS
-    if hard != resource.RLIM_INFINITY and wanted > hard:
+    needed = connections + SPARE_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY and needed > hard:
         text = f"{connections} connections exceed the limit of {hard} open files"
         raise errors.ToolUsageError(f"{text}; raise it with ulimit -n, or use fewer connections")
-    if soft != resource.RLIM_INFINITY and wanted > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

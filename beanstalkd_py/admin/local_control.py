@@ -31,7 +31,7 @@ WorkerRow = TypedDict(
         "jobs-buried": int,
     },
 )
-"""A row of the request `workers`; rows have more keys."""
+"""A row of the request `workers`, without the keys that no command uses."""
 
 ConnectionRow = TypedDict(
     "ConnectionRow",
@@ -49,7 +49,7 @@ ConnectionRow = TypedDict(
         "unsent-bytes": int,
     },
 )
-"""A row of the request `conns`; `watch` and `jobs` have only the first ones."""
+"""A row of the request `conns`; long `watch` and `jobs` are cut off."""
 
 
 def connect_control(
@@ -57,14 +57,14 @@ def connect_control(
 ) -> ControlClient | None:
     """Connect to the server's control socket; None for C beanstalkd or without permission.
 
-    Compares process ids, because a server on another machine or address may have the port by which
-    the control socket is found. The caller closes the connection. Raises NoConnectionError.
+    Compares process ids, because a local server with the same port may not be the one at `address`.
+    The caller closes the connection. Raises NoConnectionError.
     """
     try:
-        found = control_client.connect(str(address), timeout_s)
+        control = control_client.connect(str(address), timeout_s)
     except errors.NoControlError:
         return None
-    if str(found.server_pid()) == server_stats(connection).get("pid"):
-        return found
-    found.close()
+    if str(control.server_pid()) == server_stats(connection).get("pid"):
+        return control
+    control.close()
     return None

@@ -1,4 +1,4 @@
-"""Move jobs to another tube so that a kill neither loses a job nor makes one run twice.
+"""Move jobs to another tube so that a kill neither loses a job nor runs a job twice.
 
 Each batch takes these steps, each acknowledged before the next:
 
@@ -9,9 +9,9 @@ Each batch takes these steps, each acknowledged before the next:
 
 A kill before step 2 leaves the originals as they were, and invisible copies. A kill before step 3
 leaves jobs that exist only as invisible copies in the target. The next move into that target
-recovers first: it deletes staged copies whose original exists and reveals the others. It cannot
-distinguish a moved original from one that a client finished between the kill and that move; such a
-job runs again. Pausing the source excludes that case.
+recovers first: it deletes staged copies whose original exists and reveals the others. The recovery
+cannot distinguish a moved original from one that a client finished between the kill and that move;
+such a job runs again. Pausing the source prevents this.
 
 Only one move into a target may run at a time. Each watches a tube named after the target, whose
 number of watchers reveals another move. The watch ends with the connection.
@@ -38,7 +38,7 @@ from beanstalkd_py.admin.statistics import JobStats
 
 MAX_BATCH_JOBS = 64
 MAX_BATCH_BYTES = 1 << 26
-"""Bodies in memory at once, if the server allows jobs of that size."""
+"""The maximum size of the bodies in memory, for the server's max-job-size."""
 LOCK_ATTEMPTS = 10
 LOCK_PAUSE_S = 0.05
 
@@ -49,7 +49,7 @@ Deferred = Callable[[], contextlib.AbstractContextManager[object]]
 class MoveResult:
     """Numbers of jobs. `recovered` and `withdrawn` are staged copies of a killed move.
 
-    `started`: copies may exist. `scan_incomplete`: staged copies may have been missed.
+    If `started`, copies may exist. If `scan_incomplete`, staged copies may be left.
     """
 
     moved: int = 0
@@ -88,25 +88,23 @@ def move(
     """
     _lock_target(connection, target)
     _recover(connection, target, result, deferred)
-    # Two moves that started together may each have seen a single watcher. The second check sees
-    # both, and runs before there are copies that the other move could take for abandoned ones.
+    # Two moves that start together may each count a single watcher. The second check counts both.
+    # It runs before there are copies, which the other move would recover.
     _lock_target(connection, target)
     stats = statistics.tube_stats(connection, source)
     total = stats.count(states) if limit is None else limit
-    batch_jobs = max(
-        1, min(MAX_BATCH_JOBS, MAX_BATCH_BYTES // max(1, statistics.max_job_size(connection)))
-    )
-    limiter = RateLimiter(rate, batch_jobs)
+    most_jobs = MAX_BATCH_BYTES // max(1, statistics.max_job_size(connection))
+    limiter = RateLimiter(rate, max(1, min(MAX_BATCH_JOBS, most_jobs)))
     for state in states:
         # Bounded by the initial count, because clients may put jobs faster than they are moved.
         left = min(stats.count([state]), total - result.moved)
         while left > 0:
-            found = next_jobs(connection, source, state)
-            if found is None:
+            jobs = next_jobs(connection, source, state)
+            if jobs is None:
                 break
-            while found and left > 0:
+            while jobs and left > 0:
                 count = min(limiter.batch_jobs, left)
-                batch, found = found[:count], found[count:]
+                batch, jobs = jobs[:count], jobs[count:]
                 limiter.wait(connection, lambda: False)
                 limiter.record(len(batch), time.monotonic())
                 with deferred():
@@ -123,8 +121,9 @@ def _move_batch(
     copies = put_copies(connection, target, jobs, delays_s)
     pairs = [(copy, job) for copy, job in zip(copies, jobs, strict=True) if isinstance(copy, int)]
     replies = connection.execute_all([b"delete %d" % job.id for _, job in pairs])
-    moved = [pair for pair, reply in zip(pairs, replies, strict=True) if reply is not NOT_FOUND]
-    taken = [pair for pair, reply in zip(pairs, replies, strict=True) if reply is NOT_FOUND]
+    outcomes = list(zip(pairs, replies, strict=True))
+    moved = [pair for pair, reply in outcomes if reply is not NOT_FOUND]
+    taken = [pair for pair, reply in outcomes if reply is NOT_FOUND]
     connection.execute_all([b"delete %d" % copy for copy, _ in taken])
     reveal(connection, moved)
     result.moved += len(moved)
@@ -154,9 +153,9 @@ def _recover(connection: Connection, target: str, result: MoveResult, deferred: 
     connection.client.use(target)
     if not statistics.tube_stats(connection, target).delayed:
         return
-    found = scan(connection, target)
-    result.scan_incomplete = not found.complete
-    for staged in find_staged_copies(found.jobs.values()):
+    scanned = scan(connection, target)
+    result.scan_incomplete = not scanned.complete
+    for staged in find_staged_copies(scanned.jobs.values()):
         with deferred():
             _recover_copy(connection, staged, result)
 
@@ -178,7 +177,7 @@ def _recover_copy(connection: Connection, staged: StagedCopy, result: MoveResult
     elif _is_copy(JobStats.read(original), staged.copy) and body.body == copy_body.body:
         connection.execute(b"delete %d" % staged.copy.id)
         result.withdrawn += 1
-    # Otherwise it is a job that a client has delayed for decades.
+    # Otherwise this is not a copy, but a job that a client has delayed for decades.
 
 
 def _is_copy(original: JobStats, copy: JobStats) -> bool:

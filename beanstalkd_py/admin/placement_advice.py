@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from beanstalkd_py.core.placement import shard_of
 
 BUSIEST_LIMIT = 1.5
-"""The share of the busiest worker relative to an equal division; above it no choice is advised."""
+"""The maximum share of the busiest worker, relative to an equal division, of a balanced choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +34,20 @@ class Choice:
 def choices(
     watched: Collection[Collection[str]], puts: Mapping[str, int], workers: int
 ) -> list[Choice]:
-    """Return the choices from the best to the worst: few spread clients, then equal shares.
+    """Return the choices from the best to the worst: balanced, few spread clients, equal shares.
 
     `watched` has the tubes that each client watches, `puts` the jobs put into each tube so far.
     """
     separators = {char for tube in puts for char in tube[1:] if not char.isalnum()}
-    found = [_choice(separator, watched, puts, workers) for separator in (None, *separators)]
+    unsorted = [_choice(separator, watched, puts, workers) for separator in (None, *separators)]
     return sorted(
-        found,
+        unsorted,
         key=lambda one: (not one.is_balanced(workers), one.spread, one.busiest, one.colocate or ""),
     )
 
 
 def _choice(
-    colocate: str | None,
-    watched: Iterable[Collection[str]],
-    puts: Mapping[str, int],
-    workers: int,
+    colocate: str | None, watched: Iterable[Collection[str]], puts: Mapping[str, int], workers: int
 ) -> Choice:
     separator = None if colocate is None else colocate.encode()
 

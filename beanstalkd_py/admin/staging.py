@@ -1,8 +1,8 @@
-"""Staged copies: jobs with a delay of decades that encodes what they are copies of.
+"""Staged copies: jobs with a delay of decades, which encodes their originals.
 
 A move changes two tubes, which the protocol cannot do atomically. It puts a staged copy, deletes
 the original, and then reveals the copy (`move`). A killed process leaves staged copies behind.
-Their delay encodes what to do with them:
+The next move recovers them by the bits of their delay:
 
     bit 31       1: more than 68 years, which no user requests
     bits 30, 29  the copy's final state: 0 ready, 1 delayed, 2 buried; 3 is not a staged copy
@@ -21,7 +21,7 @@ _STATE_SHIFT = 29
 _ID_MASK = (1 << _STATE_SHIFT) - 1
 
 FAR_FUTURE_S = 2**32 - 1
-"""Delay of a job that will be buried; its bits do not make it a staged copy."""
+"""The delay of a job that will be buried. Its bits are not those of a staged copy."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def staging_delay_s(original: int, state: str) -> int:
 
 
 def find_staged_copies(jobs: Iterable[JobStats]) -> list[StagedCopy]:
-    found = []
+    copies = []
     for job in jobs:
         state = job.delay_s >> _STATE_SHIFT & 3
         if job.state != DELAYED or job.delay_s < STAGED or state >= len(FREE_STATES):
@@ -44,5 +44,5 @@ def find_staged_copies(jobs: Iterable[JobStats]) -> list[StagedCopy]:
         original = job.id & ~_ID_MASK | job.delay_s & _ID_MASK
         if original >= job.id:
             original -= _ID_MASK + 1
-        found.append(StagedCopy(job, original, FREE_STATES[state]))
-    return found
+        copies.append(StagedCopy(job, original, FREE_STATES[state]))
+    return copies

@@ -22,13 +22,13 @@ Statistics = dict[str, str]
 
 
 def parse(text: bytes) -> Statistics:
-    found = {}
+    values = {}
     for line in text.decode("utf-8", "replace").splitlines():
         key, colon, value = line.partition(": ")
         if colon:
             quoted = len(value) > 1 and value[0] == value[-1] == '"'
-            found[key] = value[1:-1] if quoted else value
-    return found
+            values[key] = value[1:-1] if quoted else value
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,15 @@ class TubeStats:
 
     @classmethod
     def read(cls, reply: Reply) -> TubeStats:
-        found = parse(reply.expect(b"OK").body)
-        jobs = {state: int(found[f"current-jobs-{state}"]) for state in (*STATES, "urgent")}
+        values = parse(reply.expect(b"OK").body)
+        jobs = {state: int(values[f"current-jobs-{state}"]) for state in (*STATES, "urgent")}
         return cls(
-            tube=found["name"],
-            using=int(found["current-using"]),
-            watching=int(found["current-watching"]),
-            waiting=int(found["current-waiting"]),
-            total=int(found["total-jobs"]),
-            paused_s=int(found["pause-time-left"]),
+            tube=values["name"],
+            using=int(values["current-using"]),
+            watching=int(values["current-watching"]),
+            waiting=int(values["current-waiting"]),
+            total=int(values["total-jobs"]),
+            paused_s=int(values["pause-time-left"]),
             **jobs,
         )
 
@@ -84,22 +84,22 @@ class JobStats:
 
     @classmethod
     def read(cls, reply: Reply) -> JobStats:
-        found = parse(reply.expect(b"OK").body)
+        values = parse(reply.expect(b"OK").body)
         # Interning keeps one copy of a tube's name for a million jobs.
         return cls(
-            id=int(found["id"]),
-            tube=sys.intern(found["tube"]),
-            state=sys.intern(found["state"]),
-            pri=int(found["pri"]),
-            delay_s=int(found["delay"]),
-            ttr_s=int(found["ttr"]),
-            time_left_s=int(found["time-left"]),
-            age_s=int(found["age"]),
+            id=int(values["id"]),
+            tube=sys.intern(values["tube"]),
+            state=sys.intern(values["state"]),
+            pri=int(values["pri"]),
+            delay_s=int(values["delay"]),
+            ttr_s=int(values["ttr"]),
+            time_left_s=int(values["time-left"]),
+            age_s=int(values["age"]),
         )
 
     @property
     def remaining_delay_s(self) -> int:
-        """Return the rest of the delay, rounded down by the server; 0 in other states."""
+        """The rest of the delay of a delayed job, rounded down by the server; otherwise 0."""
         return self.time_left_s if self.state == DELAYED else 0
 
 
@@ -160,7 +160,7 @@ class StatsReader:
         new = sorted(set(names) - set(known))
         replies += self._connection.execute_all(list(map(stats_tube_command, new)))
         self._known = sorted(names)
-        # A tube can be removed between the list and its own reply.
+        # A tube may disappear after the server has listed it.
         return parse(server.expect(b"OK").body), [one for one in replies if one is not NOT_FOUND]
 
 

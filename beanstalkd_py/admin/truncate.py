@@ -13,7 +13,7 @@ from beanstalkd_py.control.client import ControlClient
 
 @dataclass
 class TruncateResult:
-    """Number of deleted jobs. `complete`: no job was left."""
+    """Number of deleted jobs. `complete` is false if the command was stopped before."""
 
     deleted: int = 0
     complete: bool = False
@@ -26,15 +26,15 @@ def truncate_on_server(
     result: TruncateResult,
     stopped: Callable[[], bool],
 ) -> None:
-    """Make the server delete the jobs, which then records them as truncated.
+    """Let the server delete the jobs; the history then has them as truncated.
 
-    Asks the server to stop once `stopped()` is true. Raises ControlError.
+    Stops the server's command once `stopped()` is true. Raises ControlError.
     """
     stop_sent = False
     result.complete = True
-    for done in control.answers("truncate", tube=tube, states=list(states)):
-        result.deleted = int(done["deleted"])
-        result.complete = not done.get("stopped", False)
+    for answer in control.answers("truncate", tube=tube, states=list(states)):
+        result.deleted = int(answer["deleted"])
+        result.complete = not answer.get("stopped", False)
         if stopped() and not stop_sent:
             control.stop()
             stop_sent = True
@@ -54,8 +54,8 @@ def truncate(
     for state in states:
         while (first := first_job(connection, tube, state)) is not None:
             jobs = jobs_in_window(connection, tube, first)
-            found = [job.id for job in jobs if job.state in states]
+            commands = [b"delete %d" % job.id for job in jobs if job.state in states]
             with deferred():
-                replies = connection.execute_all([b"delete %d" % job for job in found])
+                replies = connection.execute_all(commands)
                 result.deleted += sum(reply is not NOT_FOUND for reply in replies)
     result.complete = True

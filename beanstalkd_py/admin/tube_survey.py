@@ -1,8 +1,8 @@
 """Statistics of all tubes of a server, polled repeatedly, with rates between two polls.
 
-A beanstalkd-py on this machine is polled through its control socket, which costs it least. Other
-servers are polled by the protocol, which does not report reserves per tube or the age of the oldest
-ready job. Both yield the same records.
+A local beanstalkd-py is polled through its control socket, which takes the least CPU time. Other
+servers are polled by the protocol, which reports neither reserves per tube nor the age of the
+oldest ready job. Both polls yield the same records.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from beanstalkd_py.control.tube_stats import NUMBERS, values
 class TubeRow(NamedTuple):
     """A tube's jobs and clients, and its rates per second.
 
-    Times are seconds. None is unknown: rates in the first survey, and with the protocol reserves
-    and `oldest_ready_s`, which is also None if no job is ready.
+    Times are seconds. Unknown values are None: all rates in the first survey, and with the protocol
+    `reserves_per_s` and `oldest_ready_s`. The latter is also None if no job is ready.
     """
 
     tube: str
@@ -100,13 +100,13 @@ class Surveyor:
         return _Poll(server, tubes, list(self._control.parts("workers")))
 
     def surveys(self, tracker: RateTracker) -> Iterator[Survey]:
-        """Poll once for each survey taken. Raises NoConnectionError, ControlError."""
+        """Yield a survey, with a new poll for each. Raises NoConnectionError, ControlError."""
         while True:
             yield tracker.survey(self._poll())
 
 
 class RateTracker:
-    """Computes rates from the previous poll, which may be of an earlier connection."""
+    """Computes rates since the previous poll, also across connections."""
 
     def __init__(self) -> None:
         self._last: _Poll | None = None
@@ -132,12 +132,12 @@ def open_surveyor(
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(connect(address, timeout_s, tls_options))
         if control is not None:
-            found: ControlClient | None = ControlClient(control, timeout_s)
+            client: ControlClient | None = ControlClient(control, timeout_s)
         else:
-            found = connect_control(connection, address, timeout_s)
-        if found is not None:
-            stack.enter_context(found)
-        yield Surveyor(connection, found)
+            client = connect_control(connection, address, timeout_s)
+        if client is not None:
+            stack.enter_context(client)
+        yield Surveyor(connection, client)
 
 
 _STATES = ("ready", "reserved", "delayed", "buried", "urgent")
@@ -145,7 +145,7 @@ _CLIENTS = ("using", "watching", "waiting")
 
 
 def _positions(*keys: str) -> tuple[int, ...]:
-    """Return the positions of values in a row of the control socket, behind the tube's name."""
+    """Return the positions of values in a row of the control socket, which begins with the name."""
     return tuple(1 + NUMBERS.index(key) for key in keys)
 
 
@@ -155,11 +155,11 @@ _PAUSED, _OLDEST, _PUTS, _RESERVES, _DELETES = _positions(
 )
 
 
-def _counters_of_row(found: list[Any]) -> tuple[str, _TubeCounters]:
-    oldest_ms = found[_OLDEST]
+def _counters_of_row(row: list[Any]) -> tuple[str, _TubeCounters]:
+    oldest_ms = row[_OLDEST]
     oldest_s = None if oldest_ms is None else oldest_ms / 1000
-    gauges = (*_gauges_of(found), found[_PAUSED] / 1000, oldest_s)
-    return found[0].decode(), _TubeCounters(gauges, found[_PUTS], found[_RESERVES], found[_DELETES])
+    gauges = (*_gauges_of(row), row[_PAUSED] / 1000, oldest_s)
+    return row[0].decode(), _TubeCounters(gauges, row[_PUTS], row[_RESERVES], row[_DELETES])
 
 
 _KEYS = (
@@ -172,10 +172,10 @@ _KEYS = (
 def _counters_of_reply(reply: Reply) -> tuple[str, _TubeCounters]:
     # Faster than statistics.parse, for ten thousand tubes per poll.
     pairs = [line.split(b": ", 1) for line in reply.expect(b"OK").body.splitlines()[1:]]
-    found = dict(pair for pair in pairs if len(pair) == 2)
-    gauges = (*(int(found[key]) for key in _KEYS), None)
-    name = found[b"name"].decode().strip('"')
-    return name, _TubeCounters(gauges, int(found[b"total-jobs"]), None, int(found[b"cmd-delete"]))
+    stats = dict(pair for pair in pairs if len(pair) == 2)
+    gauges = (*(int(stats[key]) for key in _KEYS), None)
+    name = stats[b"name"].decode().strip('"')
+    return name, _TubeCounters(gauges, int(stats[b"total-jobs"]), None, int(stats[b"cmd-delete"]))
 
 
 def _rows(
@@ -198,7 +198,7 @@ _UNKNOWN = _TubeCounters((), None, None, None)
 def _rate(now: float | None, before: float | None, passed_s: float) -> float | None:
     if now is None or before is None or passed_s <= 0:
         return None
-    # A smaller value: the tube or the server has restarted meanwhile.
+    # A smaller value means that the tube or the server began again after the last poll.
     return (now - before if now >= before else now) / passed_s
 
 

@@ -66,28 +66,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AsyncClient": "beanstalkd_py.client.asynchronous",
-    "Backoff": "beanstalkd_py.client.worker.retry",
-    "BatchJob": "beanstalkd_py.client.records",
-    "BuryJob": "beanstalkd_py.client.worker.events",
-    "Client": "beanstalkd_py.client.synchronous",
-    "Connected": "beanstalkd_py.client.worker.events",
-    "Delivery": "beanstalkd_py.client.worker.events",
-    "Disconnected": "beanstalkd_py.client.worker.events",
-    "Event": "beanstalkd_py.client.worker.events",
-    "Finished": "beanstalkd_py.client.worker.events",
-    "Hook": "beanstalkd_py.client.worker.events",
-    "JobEnd": "beanstalkd_py.client.records",
-    "ListedJob": "beanstalkd_py.client.records",
-    "ListedState": "beanstalkd_py.client.records",
-    "Outcome": "beanstalkd_py.client.worker.events",
-    "ProcessEnded": "beanstalkd_py.client.worker.events",
-    "ReleaseJob": "beanstalkd_py.client.worker.events",
-    "Retry": "beanstalkd_py.client.worker.retry",
-    "Started": "beanstalkd_py.client.worker.events",
-    "TooManyAttemptsError": "beanstalkd_py.client.worker.events",
-    "Worker": "beanstalkd_py.client.worker.worker",
-    "log_event": "beanstalkd_py.client.worker.hooks",
+    "asynchronous": ["AsyncClient"],
+    "records": ["BatchJob", "JobEnd", "ListedJob", "ListedState"],
+    "synchronous": ["Client"],
+    "worker.events": [
+        *("BuryJob", "Connected", "Delivery", "Disconnected", "Event", "Finished", "Hook"),
+        *("Outcome", "ProcessEnded", "ReleaseJob", "Started", "TooManyAttemptsError"),
+    ],
+    "worker.hooks": ["log_event"],
+    "worker.retry": ["Backoff", "Retry"],
+    "worker.worker": ["Worker"],
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

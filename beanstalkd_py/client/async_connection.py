@@ -1,4 +1,4 @@
-"""The connection of an asyncio client: commands of several tasks in flight, and cancelled calls."""
+"""The connection of an asyncio client. Several tasks share it, and calls can be cancelled."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ABORT = "reserve-abort"
 class AsyncConnection:
     """Executes commands.
 
-    A call that is cancelled must leave no reply for the next one. It ends its wait by
-    `reserve-abort` if it can, and otherwise closes the connection.
+    The reply to a cancelled call must not become that of the next one. If possible, a cancelled
+    call ends its wait by `reserve-abort`; otherwise it closes the connection.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._reply_turn = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self.is_open = True
         self._sent = 0
         self._features: frozenset[str] | None = None
@@ -40,7 +40,7 @@ class AsyncConnection:
         return cls(*await asyncio.open_connection(host, port, ssl=tls))
 
     def abort(self) -> None:
-        """Close the connection without waiting; all calls raise ConnectionError."""
+        """Close the connection at once; pending and later calls raise ConnectionError."""
         self.is_open = False
         self._writer.transport.abort()
 
@@ -57,23 +57,23 @@ class AsyncConnection:
 
     async def execute(self, command: Command[Result]) -> Result:
         """Send a command and return its decoded reply."""
-        # A cancelled wait needs the features, and could not ask for them.
+        # Query the features before a wait, because its cancellation uses them.
         if command.feature is not None or command.waits:
-            known = await self.features()
-            if command.feature is not None and command.feature not in known:
+            features = await self.features()
+            if command.feature is not None and command.feature not in features:
                 raise errors.MissingFeatureError(command.feature)
         return await self._exchange(command)
 
     async def _exchange(self, command: Command[Result]) -> Result:
         self._check_open()
-        # Without a task switch from here to the lock, replies are read in the order of the
-        # commands: asyncio's lock is fair. A task has one command in flight, which bounds the
-        # buffer.
+        # Tasks read replies in the order of their commands, because asyncio's lock is fair and no
+        # task switch occurs between here and the lock. Each task has one command in flight, which
+        # bounds the buffer.
         self._send(command.data)
         number = self._sent
         reply = _Reply(command.decoder())
         try:
-            async with self._reply_turn:
+            async with self._reading:
                 self._check_open()
                 return await reply.read(self._reader)
         except greenstalk.BeanstalkdError:
@@ -95,7 +95,7 @@ class AsyncConnection:
         aborted = _Reply(replies.read_nothing(b"ABORTED"))
         result: Result | None = None
         try:
-            async with self._reply_turn:
+            async with self._reading:
                 self._check_open()
                 with contextlib.suppress(greenstalk.BeanstalkdError):
                     result = await reply.read(self._reader)
@@ -104,7 +104,7 @@ class AsyncConnection:
             self.abort()
             raise
         if isinstance(result, (greenstalk.Job, list)):
-            # A job came in the moment of the cancellation, and nobody would handle it.
+            # The server replied with jobs before it read the abort. Closing makes them ready.
             self.abort()
 
     def _send(self, data: bytes) -> None:
@@ -117,7 +117,7 @@ class AsyncConnection:
 
 
 class _Reply(Generic[Result]):
-    """A reply that is read; a read that is cancelled can be continued by another one."""
+    """A reply in progress: after a cancelled `read`, another `read` continues."""
 
     def __init__(self, decoder: Decoder[Result]) -> None:
         self._decoder = decoder
@@ -126,7 +126,7 @@ class _Reply(Generic[Result]):
     async def read(self, reader: asyncio.StreamReader) -> Result:
         try:
             while True:
-                # Both remove bytes from the buffer only when they return.
+                # A cancelled readline or readexactly leaves all bytes in the buffer.
                 if self._request == LINE:
                     data = await reader.readline()
                 else:

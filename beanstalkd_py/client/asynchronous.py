@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Iterable
-from types import TracebackType
 from typing import Generic, Self, overload
 
 import greenstalk
@@ -23,12 +22,12 @@ class AsyncClient(Generic[TBody]):
     `address` is a host and port or the path of a Unix socket, `tls` a context for a TLS listener;
     the other arguments are those of `Client`. `async with` connects and closes.
 
-    Several tasks may share a client: their commands are sent at once, and the server executes
-    them in this order, so that a reserve that waits delays the commands after it.
+    Several tasks may share a client. The client sends their commands at once, and the server
+    executes them in this order, so that a reserve that waits delays the commands after it.
 
-    Calls may be cancelled. A `reserve` or `wait` that waits is ended by `reserve-abort` if the
-    server has it and no other task has sent a command meanwhile. Any other call that is cancelled
-    before its reply closes the connection, and the server makes the reserved jobs ready.
+    Calls may be cancelled. A cancelled `reserve` or `wait` sends `reserve-abort` if the server has
+    this extension and no other task has sent a command meanwhile. Any other cancelled call closes
+    the connection if its reply has not arrived, and the server makes the reserved jobs ready.
     """
 
     @overload
@@ -71,7 +70,7 @@ class AsyncClient(Generic[TBody]):
         self._connection: AsyncConnection | None = None
 
     async def connect(self) -> None:
-        """Connect, also again, and use and watch the given tubes. Raises OSError."""
+        """Connect, or connect again; use and watch the initial tubes. Raises OSError."""
         if self._connection is not None and self._connection.is_open:
             raise RuntimeError("the client is connected")
         self._connection = await AsyncConnection.open(self._address, self._tls)
@@ -92,18 +91,13 @@ class AsyncClient(Generic[TBody]):
         await self.connect()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def features(self) -> frozenset[str]:
         """Return the names of the server's extensions; C beanstalkd has none.
 
-        The server is asked once in a connection.
+        Queries the server once per connection.
         """
         return await self._connected().features()
 
@@ -125,8 +119,8 @@ class AsyncClient(Generic[TBody]):
     async def wait(self, seconds: int, job: greenstalk.JobOrID[TBody]) -> JobEnd:
         """Wait at most `seconds` until a job has ended or is buried.
 
-        Raises greenstalk.NotFoundError if there is no such job: after its put, it has ended. Raises
-        greenstalk.TimedOutError, and greenstalk.DeadlineSoonError as a reserve does.
+        Raises greenstalk.NotFoundError if the job does not exist, for example because it has ended.
+        Raises greenstalk.TimedOutError, and greenstalk.DeadlineSoonError like a reserve.
         """
         return await self._execute(commands.wait(seconds, commands.id_of(job)))
 
@@ -161,7 +155,7 @@ class AsyncClient(Generic[TBody]):
         return await self._execute(commands.watch(tube))
 
     async def ignore(self, tube: str) -> int:
-        """Stop to watch a tube and return the number of watched tubes."""
+        """Stop watching a tube and return the number of watched tubes."""
         return await self._execute(commands.ignore(tube))
 
     async def watching(self) -> list[str]:

@@ -1,6 +1,6 @@
 """Commands of the protocol: their bytes, and the decoder of their replies.
 
-`Client` uses those of extensions and leaves the others to greenstalk; `AsyncClient` uses all.
+`Client` uses the commands of extensions, and greenstalk for the others. `AsyncClient` uses all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from beanstalkd_py.client.records import BatchJob, JobEnd, JobPage, ListedState
 from beanstalkd_py.client.replies import DecodeBody, Decoder, Result
 
 PAGE_ROWS = 1000
-"""The server returns no more jobs in one page."""
+"""The server's maximum of jobs in one page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,25 +140,24 @@ def pause_tube(tube: str, delay: int) -> Command[None]:
 
 
 def stats() -> Command[greenstalk.Stats]:
-    return cast(Command[greenstalk.Stats], _statistics(b"stats", greenstalk.Stats))
+    return _statistics(b"stats", greenstalk.Stats)
 
 
 def stats_job(job_id: int) -> Command[greenstalk.StatsJob]:
-    command = _statistics(b"stats-job %d" % job_id, greenstalk.StatsJob)
-    return cast(Command[greenstalk.StatsJob], command)
+    return _statistics(b"stats-job %d" % job_id, greenstalk.StatsJob)
 
 
 def stats_tube(tube: str) -> Command[greenstalk.StatsTube]:
-    command = _statistics(b"stats-tube %b" % _tube(tube), greenstalk.StatsTube)
-    return cast(Command[greenstalk.StatsTube], command)
+    return _statistics(b"stats-tube %b" % _tube(tube), greenstalk.StatsTube)
 
 
-def _statistics(line: bytes, keys: type) -> Command[dict[str, int | str]]:
-    return Command(line + b"\r\n", partial(replies.read_statistics, keys.__annotations__))
+def _statistics(line: bytes, kind: type[Result]) -> Command[Result]:
+    decoder = partial(replies.read_statistics, kind.__annotations__)
+    return cast(Command[Result], Command(line + b"\r\n", decoder))
 
 
 def _tube(name: str) -> bytes:
-    """Encode a name; one with a line end would be read as another command."""
+    """Encode a name. Raises ValueError, because a line end in a name would begin a command."""
     if not is_tube_name(name):
         raise ValueError(f"invalid tube name {name!r}: use {TUBE_NAMES}")
     return name.encode("ascii")

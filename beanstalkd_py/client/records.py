@@ -11,7 +11,6 @@ from greenstalk import TBody
 ListedState = Literal["ready", "delayed", "buried", "reserved", "any"]
 """The states that `list_jobs` accepts."""
 
-
 JobEnd = Literal["deleted", "buried"]
 """The results of `wait`."""
 
@@ -30,7 +29,7 @@ class BatchJob(greenstalk.Job[TBody]):
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """A job of `list_jobs`: the fields of `stats-job`, times in seconds, and the body's size."""
+    """A job of `list_jobs`: the fields of `stats-job`, times in seconds, and its body's size."""
 
     id: int
     state: str

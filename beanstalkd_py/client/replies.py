@@ -1,8 +1,8 @@
 """Decoders of replies: generators that request input and return a value, without I/O.
 
-A decoder yields LINE to get the next line, or a number to get so many bytes. Both clients drive
-the same decoders. A negative reply raises greenstalk's exception; an end of the input raises
-ConnectionError.
+A decoder yields LINE to get the next line, or a number to get that many bytes. Both clients drive
+the same decoders. A decoder raises greenstalk's exception for a negative reply, and ConnectionError
+at the end of the input.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def _read_chunk(size: int) -> Decoder[bytes]:
 
 
 def read_values(word: bytes) -> Decoder[Words]:
-    """Return the words after `word`; another reply raises greenstalk's exception."""
-    found, *values = yield from _read_words()
-    if found == word:
+    """Return the words after `word`. Raises greenstalk's exception for another reply."""
+    first, *values = yield from _read_words()
+    if first == word:
         return values
-    if found in greenstalk.ERROR_RESPONSES:
-        raise greenstalk.ERROR_RESPONSES[found](values)
-    raise greenstalk.UnknownResponseError(found, values)
+    if first in greenstalk.ERROR_RESPONSES:
+        raise greenstalk.ERROR_RESPONSES[first](values)
+    raise greenstalk.UnknownResponseError(first, values)
 
 
 def read_nothing(word: bytes) -> Decoder[None]:
@@ -54,26 +54,22 @@ def read_nothing(word: bytes) -> Decoder[None]:
 
 
 def read_number(word: bytes) -> Decoder[int]:
-    """Return the only value, a number."""
     (value,) = yield from read_values(word)
     return int(value)
 
 
 def read_name(word: bytes) -> Decoder[str]:
-    """Return the only value, a name."""
     (value,) = yield from read_values(word)
     return value.decode("ascii")
 
 
 def read_job(word: bytes, decode: DecodeBody[TBody]) -> Decoder[greenstalk.Job[TBody]]:
-    """Return a job with its body."""
     job_id, size = yield from read_values(word)
     body = yield from _read_chunk(int(size))
     return greenstalk.Job(int(job_id), decode(body))
 
 
 def read_batch(decode: DecodeBody[TBody]) -> Decoder[list[BatchJob[TBody]]]:
-    """Return the jobs of a batch."""
     count = yield from read_number(b"BATCH")
     jobs: list[BatchJob[TBody]] = []
     for _ in range(count):
@@ -91,7 +87,6 @@ def _read_yaml() -> Decoder[list[str]]:
 
 
 def read_list() -> Decoder[list[str]]:
-    """Return the names of a YAML list."""
     lines = yield from _read_yaml()
     return [line.removeprefix("- ") for line in lines]
 
@@ -104,7 +99,7 @@ def read_statistics(keys: Mapping[str, object]) -> Decoder[dict[str, int | str]]
 
 
 def _statistic(value: str, kind: object) -> int | str:
-    # The tube 007 is no number.
+    # A known key has its type, because the name of a tube 007 is not a number.
     if kind is int or (kind is None and value.isdecimal()):
         return int(value)
     quoted = len(value) > 1 and value[0] == value[-1] == '"'
@@ -112,7 +107,7 @@ def _statistic(value: str, kind: object) -> int | str:
 
 
 def read_features() -> Decoder[frozenset[str]]:
-    """Return the extensions of a server; C beanstalkd does not know the command and has none."""
+    """Return the extensions of a server; none for C beanstalkd, which lacks the command."""
     try:
         names = yield from read_list()
     except greenstalk.UnknownCommandError:
@@ -121,7 +116,7 @@ def read_features() -> Decoder[frozenset[str]]:
 
 
 def read_end() -> Decoder[JobEnd]:
-    """Return the end of a job that was waited for; here BURIED is no error."""
+    """Return the result of `wait`, for which BURIED is no error."""
     try:
         yield from read_nothing(b"DELETED")
     except greenstalk.BuriedError:
@@ -130,25 +125,24 @@ def read_end() -> Decoder[JobEnd]:
 
 
 def read_page() -> Decoder[JobPage]:
-    """Return one page of `list-jobs`."""
     _, *rows, last = yield from _read_yaml()
     return JobPage([_listed_job(row) for row in rows], int(last.removeprefix("next: ")))
 
 
 def _listed_job(row: str) -> ListedJob:
     pairs = (pair.split(": ") for pair in row.removeprefix("- {").removesuffix("}").split(", "))
-    found = {key.replace("-", "_"): value for key, value in pairs}
-    state = found.pop("state")
-    numbers = {key: int(value) for key, value in found.items() if key in _NUMBERS}
+    values = {key.replace("-", "_"): value for key, value in pairs}
+    state = values.pop("state")
+    numbers = {key: int(value) for key, value in values.items() if key in _NUMBERS}
     return ListedJob(state=state, **numbers)
 
 
-# A later server may add fields.
+# Other fields are those of a later server.
 _NUMBERS = frozenset(ListedJob.__slots__) - {"state"}
 
 
 def body_decoder(encoding: str | None) -> DecodeBody[TBody]:
-    """Return the function that makes a client's type of body of bytes."""
+    """Return the function that converts bytes to a client's type of body."""
 
     def decode(body: bytes) -> TBody:
         return cast(TBody, body if encoding is None else body.decode(encoding))

@@ -60,7 +60,7 @@ class Client(greenstalk.Client[TBody]):
     def features(self) -> frozenset[str]:
         """Return the names of the server's extensions; C beanstalkd has none.
 
-        The server is asked once in a connection.
+        Queries the server once per connection.
         """
         if self._known_features is None:
             self._known_features = self._execute(commands.features())
@@ -83,8 +83,8 @@ class Client(greenstalk.Client[TBody]):
     def wait(self, seconds: int, job: greenstalk.JobOrID[TBody]) -> JobEnd:
         """Wait at most `seconds` until a job has ended or is buried.
 
-        Raises greenstalk.NotFoundError if there is no such job: after its put, it has ended. Raises
-        greenstalk.TimedOutError, and greenstalk.DeadlineSoonError as a reserve does.
+        Raises greenstalk.NotFoundError if the job does not exist, for example because it has ended.
+        Raises greenstalk.TimedOutError, and greenstalk.DeadlineSoonError like a reserve.
         """
         return self._execute(commands.wait(seconds, commands.id_of(job)))
 
@@ -97,11 +97,11 @@ class Client(greenstalk.Client[TBody]):
         return self._execute(commands.reserve_batch(max, timeout, self._decode_body))
 
     def stats_job(self, job: greenstalk.JobOrID[TBody]) -> greenstalk.StatsJob:
-        """Return the statistics of a job; greenstalk would return the tube 007 as the number 7."""
+        """Return the statistics of a job; its tube is always a string, unlike in greenstalk."""
         return self._execute(commands.stats_job(commands.id_of(job)))
 
     def stats_tube(self, tube: str) -> greenstalk.StatsTube:
-        """Return the statistics of a tube, whose name may be a number, too."""
+        """Return the statistics of a tube; its name is always a string, unlike in greenstalk."""
         return self._execute(commands.stats_tube(tube))
 
     def _execute(self, command: Command[Result]) -> Result:
@@ -113,7 +113,7 @@ class Client(greenstalk.Client[TBody]):
         except greenstalk.BeanstalkdError:
             raise
         except BaseException:
-            # The rest of the reply would be read as that of the next command.
+            # Otherwise the next command would read the rest of this reply.
             self.close()
             raise
 
@@ -121,8 +121,8 @@ class Client(greenstalk.Client[TBody]):
         try:
             request = next(decoder)
             while True:
-                whole_line = request == LINE
-                data = self._reader.readline() if whole_line else self._reader.read(request)
+                is_line = request == LINE
+                data = self._reader.readline() if is_line else self._reader.read(request)
                 request = decoder.send(data)
         except StopIteration as end:
             result: Result = end.value

@@ -20,7 +20,7 @@ RECEIVE_BYTES = 1 << 16
 class ControlClient:
     """A connection to the control socket at `path`. Raises NoControlError.
 
-    `timeout_s` is for each message of an answer. The methods raise ControlError.
+    `timeout_s` applies to each message of an answer. All methods raise ControlError.
     """
 
     def __init__(self, path: Path, timeout_s: float = 10.0) -> None:
@@ -53,7 +53,7 @@ class ControlClient:
         return pid
 
     def stop(self) -> None:
-        """Stop the current command; the end of its answer has its progress."""
+        """Stop the current command; the end of its answer reports the progress."""
         try:
             self._socket.sendall(encode({messages.DO: messages.STOP}))
         except OSError as error:
@@ -61,18 +61,15 @@ class ControlClient:
 
     def ask(self, request: str, **details: Any) -> Any:
         """Return the end of the answer, without its parts."""
-        for message in self._answers(request, details):
-            if messages.DONE in message:
-                return message[messages.DONE]
-        raise AssertionError("unreachable: an answer has an end")
+        *_, end = self._answers(request, details)
+        return end[messages.DONE]
 
     def answers(self, request: str, **details: Any) -> Iterator[Any]:
         """Yield the parts of the answer, then its end."""
         for message in self._answers(request, details):
-            yield message[messages.PART] if messages.PART in message else message[messages.DONE]
+            yield message[messages.PART if messages.PART in message else messages.DONE]
 
     def parts(self, request: str, **details: Any) -> Iterator[Any]:
-        """Yield the parts of the answer."""
         for message in self._answers(request, details):
             if messages.PART in message:
                 yield message[messages.PART]
@@ -104,22 +101,21 @@ class ControlClient:
             raise self._lost(error) from error
 
     def _lost(self, error: OSError) -> errors.ControlError:
-        text = f"lost the control socket {self._path}: {error.strerror or error}"
-        return errors.ControlError(text)
+        reason = error.strerror or error
+        return errors.ControlError(f"lost the control socket {self._path}: {reason}")
 
 
 def connect(address: str, timeout_s: float = 10.0) -> ControlClient:
     """Connect to the server on this local address. Raises NoControlError."""
-    given = os.environ.get(ENVIRONMENT)
-    if given:
-        return ControlClient(Path(given), timeout_s)
+    if configured := os.environ.get(ENVIRONMENT):
+        return ControlClient(Path(configured), timeout_s)
     paths = paths_to_try(address, os.environ)
     for path in paths:
         try:
             return ControlClient(path, timeout_s)
         except errors.NoControlError as error:
-            # A killed server leaves a socket that refuses connections; another server on the same
-            # address may have its socket at another path.
+            # A killed server leaves a socket that refuses connections. Try the other paths, because
+            # another server on the same address may have one of them.
             if not isinstance(error.__cause__, (FileNotFoundError, ConnectionRefusedError)):
                 raise
     listed = ", ".join(map(str, paths))

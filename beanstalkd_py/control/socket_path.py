@@ -16,23 +16,21 @@ SYSTEM_FOLDER = Path("/run")
 
 
 def folders(environ: Mapping[str, str]) -> list[Path]:
-    """Return the folders for a control socket, the preferred first. Others cannot write to them.
+    """Return the folders for a control socket, the preferred first; other users cannot write there.
 
     systemd sets RUNTIME_DIRECTORY for a service, and XDG_RUNTIME_DIR for a user.
     """
-    found = [Path(part) for part in environ.get("RUNTIME_DIRECTORY", "").split(":") if part]
-    if environ.get("XDG_RUNTIME_DIR"):
-        found.append(Path(environ["XDG_RUNTIME_DIR"]))
-    found.append(SYSTEM_FOLDER)
-    return found
+    of_service = environ.get("RUNTIME_DIRECTORY", "").split(":")
+    of_user = environ.get("XDG_RUNTIME_DIR", "")
+    return [*(Path(path) for path in (*of_service, of_user) if path), SYSTEM_FOLDER]
 
 
 def file_name(address: str) -> str:
-    """Return a unique name for each local address."""
+    """Return the name of the socket file, which differs for each local address."""
     if address.startswith(UNIX_PREFIX):
         import hashlib
 
-        # Hashed, because the path itself can be too long.
+        # A hash, because the path can be too long for a file name.
         path = os.fsencode(Path(address.removeprefix(UNIX_PREFIX)).absolute())
         return f"{NAME}-{hashlib.sha256(path).hexdigest()[:16]}.sock"
     return f"{NAME}-{address.rpartition(':')[2]}.sock"

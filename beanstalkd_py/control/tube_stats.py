@@ -1,6 +1,6 @@
 """Decodes the statistics of tubes, which the C core packs (csrc/runtime/tube_stats.c).
 
-The server passes them on packed: ten thousand tubes are 700 KB in few messages.
+The server does not decode them, because ten thousand tubes are 700 KB.
 """
 
 from __future__ import annotations
@@ -37,16 +37,13 @@ def rows(packed: bytes) -> list[Row]:
     how long the next job has been available: its age without the delay of its put, or the time
     since it became ready if that is longer; None if no job is ready.
     """
-    return [_row(found) for found in values(packed)]
+    return [_row(*tube) for tube in values(packed)]
 
 
-def _row(found: list[Any]) -> Row:
-    name, *numbers = found
+def _row(name: bytes, *numbers: Any) -> Row:
     row: Row = dict(zip(NUMBERS, numbers, strict=True))
-    row["name"] = name.decode()
+    row |= {"name": name.decode(), "puts": row["total"], "deletes": row["cmd-delete"]}
     for key in _TIMES:
         if row[key]:
             row[key] /= 1000
-    row["puts"] = row["total"]
-    row["deletes"] = row["cmd-delete"]
     return row

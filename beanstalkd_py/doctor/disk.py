@@ -21,7 +21,7 @@ SYNC_LIMIT_S = 2.0
 SLOW_SYNC_S = 0.02
 SLOW_P99_S = 0.5
 TOO_FAST_S = 0.00003
-"""No durable disk is faster."""
+"""The latency of the fastest durable disks."""
 TOO_FAST_ROTATING_S = 0.001
 
 _VIRTUAL = ("vd", "xvd", "dm-", "md", "loop")
@@ -30,7 +30,7 @@ _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "afs")
 
 
 def check_space(free: int, used: int, needed: int) -> Finding:
-    """Bytes: free on the disk, used by the binlog, needed for the next files of all workers."""
+    """Check bytes: free on the disk, used by the binlog, needed for the next files of workers."""
     found = f"{size_text(free)} free, the binlog uses {size_text(used)}"
     if free < needed:
         advice = f"free at least {size_text(needed)} for the next files, or puts will be refused"
@@ -42,7 +42,7 @@ def check_space(free: int, used: int, needed: int) -> Finding:
 
 
 def check_inodes(free: int, total: int) -> Finding:
-    """File systems without a limit of inodes have a total of 0."""
+    """Check numbers of inodes. File systems without a limit have a total of 0."""
     if total == 0:
         return ok("inodes", "this file system has no limit")
     found = f"{free} of {total} free"
@@ -105,7 +105,7 @@ def measure_sync(
 ) -> list[float]:
     """Return the seconds of each sync of a temporary file in the folder. Raises OSError."""
     times: list[float] = []
-    # The file has no name if the file system supports that, so that a kill leaves nothing behind.
+    # On most file systems the file has no name, so that a kill leaves nothing behind.
     with tempfile.TemporaryFile(dir=folder, prefix=".beanstalkd-py-doctor-") as file:
         end = time.monotonic() + limit_s
         while len(times) < MAX_SYNCS and time.monotonic() < end:
@@ -117,7 +117,7 @@ def measure_sync(
 
 
 def check_sync(times: list[float], rotates: bool | None) -> Finding:
-    """Check the seconds of syncs. `rotates`: the disk is rotating, None if unknown."""
+    """Check the seconds of syncs. `rotates` is whether the disk rotates, None if unknown."""
     name = "fsync latency"
     if len(times) < 2:
         found = f"{counted(len(times), 'sync')} in {SYNC_LIMIT_S:g} s"
@@ -141,7 +141,7 @@ def check_sync(times: list[float], rotates: bool | None) -> Finding:
 
 
 def rotates(device: int, sys_folder: Path) -> bool | None:
-    """Return whether a disk, given by its device number, is rotating; None if unknown."""
+    """Return whether the disk with this device number rotates; None if unknown."""
     block = sys_folder / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}"
     if block.resolve().name.startswith(_VIRTUAL):
         return None  # virtual devices report arbitrary values

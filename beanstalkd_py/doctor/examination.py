@@ -1,4 +1,4 @@
-"""Run all checks of a machine and, if given, a binlog folder and a server."""
+"""Run the checks of a machine, a server and, if the subject has one, a binlog folder."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ PROC = Path("/proc")
 SYS = Path("/sys")
 CGROUP = SYS / "fs" / "cgroup"
 QUICK, BOUNDED, FULL = 0, folder.MAX_READ_BYTES, 1 << 62
-"""Limits of bytes of a binlog to read."""
+"""Values of Subject.read_bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The server to check. `file_size` is bytes; `workers` is None if unknown."""
+    """The server to check; `workers` is None if unknown. Sizes are bytes.
+
+    A binlog of more than `read_bytes` is not read.
+    """
 
     address: str
     binlog_dir: Path | None
@@ -39,7 +42,7 @@ class Subject:
 
 
 def examine(subject: Subject) -> Iterator[Finding]:
-    """Yield the findings. Problems raise no errors."""
+    """Yield the findings. Errors of the checks become findings, too."""
     begin_wall, begin_mono = time.time(), time.monotonic()
     control, pid = service.check_control(subject.address, subject.control, subject.timeout_s)
     binlog = newest_s = live = None
@@ -50,7 +53,7 @@ def examine(subject: Subject) -> Iterator[Finding]:
             yield from _disk(subject, binlog, size)
             yield from _folder(subject, binlog, size, pid)
             pid = pid or holder_of(binlog.top / TOP_LOCK) or holder_of(binlog.top / LOCK)
-            newest_s = max(_write_times(binlog), default=None)
+            newest_s = max((path.stat().st_mtime for path in _files(binlog)), default=None)
             if size <= subject.read_bytes:
                 live = folder_usage(binlog).total().live_bytes
         except errors.BinlogFolderError as error:
@@ -72,7 +75,7 @@ def _disk(subject: Subject, binlog: Folder, size: int) -> Iterator[Finding]:
     needed = 2 * subject.file_size * workers
     yield disk.check_space(space.f_bavail * space.f_frsize, size, needed)
     yield disk.check_inodes(space.f_favail, space.f_files)
-    mountinfo = machine.text_of(PROC / "self" / "mountinfo")
+    mountinfo = machine.read_text(PROC / "self" / "mountinfo")
     yield disk.check_filesystem(disk.mount_of(binlog.top.resolve(), mountinfo))
     try:
         times = disk.measure_sync(binlog.top)
@@ -88,7 +91,7 @@ def _folder(subject: Subject, binlog: Folder, size: int, pid: int | None) -> Ite
     paths = [binlog.top]
     paths += [shard.path for shard in binlog.shards if shard.path != binlog.top]
     yield _permissions(subject, paths)
-    server = service.running(pid, PROC) if pid else None
+    server = service.inspect_server(pid, PROC) if pid else None
     yield folder.check_lock(binlog.top, PROC, (server.pid, *server.children) if server else ())
     set_aside = sorted(bad for path in paths for bad in path.glob("*.bad"))
     yield folder.check_layout(binlog, set_aside, subject.workers)
@@ -99,7 +102,7 @@ def _folder(subject: Subject, binlog: Folder, size: int, pid: int | None) -> Ite
 
 
 def _permissions(subject: Subject, paths: list[Path]) -> Finding:
-    # Without a configured user it is the current one; root stands for the folder's owner.
+    # The default user is the current one or, for root, the folder's owner.
     uid = os.geteuid() or paths[0].stat().st_uid
     try:
         entry = pwd.getpwnam(subject.user) if subject.user else pwd.getpwuid(uid)
@@ -115,10 +118,10 @@ def _permissions(subject: Subject, paths: list[Path]) -> Finding:
 def _machine(
     subject: Subject, pid: int | None, binlog: Folder | None, live: int | None
 ) -> Iterator[Finding]:
-    server = service.running(pid, PROC) if pid else None
+    server = service.inspect_server(pid, PROC) if pid else None
     limits = _limits(server)
-    whose = f"the server (process {pid})" if pid else "new processes"
-    yield machine.check_descriptors(limits, whose, server.unit if server else None)
+    process = f"the server (process {pid})" if pid else "new processes"
+    yield machine.check_descriptors(limits, process, server.unit if server else None)
     for name, setting in (
         ("listen queue", "net.core.somaxconn"),
         ("syn queue", "net.ipv4.tcp_max_syn_backlog"),
@@ -136,18 +139,16 @@ def _machine(
 
 
 def _sysctl(setting: str) -> int | None:
-    return machine.number_in(PROC / "sys" / setting.replace(".", "/"))
+    return machine.read_number(PROC / "sys" / setting.replace(".", "/"))
 
 
-def _limits(server: service.Running | None) -> machine.Limits | None:
-    """Return the limits of the server's process with the most open files, a worker."""
+def _limits(server: service.ServerProcesses | None) -> machine.Limits | None:
+    """Return the limits of the server's process with the most open files, usually a worker."""
     if server is None:
-        return machine.limits_of("self", PROC)
-    found = [machine.limits_of(one, PROC) for one in (server.pid, *server.children)]
-    return max((one for one in found if one), key=lambda one: one.open or 0, default=None)
+        return machine.read_limits("self", PROC)
+    all_limits = [machine.read_limits(pid, PROC) for pid in (server.pid, *server.children)]
+    return max(filter(None, all_limits), key=lambda limits: limits.open or 0, default=None)
 
 
-def _write_times(binlog: Folder) -> Iterator[float]:
-    for shard in binlog.shards:
-        for number in shard.numbers():
-            yield (shard.path / f"binlog.{number}").stat().st_mtime
+def _files(binlog: Folder) -> list[Path]:
+    return [shard.path / f"binlog.{n}" for shard in binlog.shards for n in shard.numbers()]

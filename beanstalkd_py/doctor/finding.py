@@ -1,4 +1,4 @@
-"""Result of one check."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ GIB = 1 << 30
 
 
 class Verdict(enum.StrEnum):
-    """WARNING: may become a problem. PROBLEM: does not work, or can lose jobs.
+    """WARNING may become a problem. PROBLEM does not work, or can lose jobs.
 
-    UNKNOWN: the check is not possible.
+    UNKNOWN: the check is not possible here.
     """
 
     OK = "ok"
@@ -26,7 +26,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`found` is the state, `advice` the remedy, empty for OK."""
+    """`found` is the state; `advice` is the remedy, or empty for OK."""
 
     verdict: Verdict
     check: str

@@ -12,7 +12,7 @@ from beanstalkd_py.binlog.folders import Folder, holder_of
 from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK
 from beanstalkd_py.binlog.verify import Verdict as Verified
 from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknown, warning
-from beanstalkd_py.doctor.machine import text_of
+from beanstalkd_py.doctor.machine import read_text
 from beanstalkd_py.plural import counted
 
 MAX_READ_BYTES = 1 << 30
@@ -44,7 +44,7 @@ def check_permissions(folders: list[Path], uid: int, gids: frozenset[int], user:
 
 
 def _world_readable(folders: list[Path]) -> Path | None:
-    """Return a binlog file that any user can open; other folders are inside the first."""
+    """Return a binlog file that any user can open. The first folder contains the other folders."""
     if not folders[0].stat().st_mode & stat.S_IXOTH:
         return None
     for folder in folders:
@@ -63,7 +63,7 @@ def _has_permission(status: os.stat_result, uid: int, gids: frozenset[int], bits
 
 
 def check_lock(top: Path, proc: Path, server: tuple[int, ...] = ()) -> Finding:
-    """Check the holder of the lock; `server` are the processes of the checked server, if any."""
+    """Check the holder of the lock; `server` has the process ids of the checked server, if any."""
     for lock in (top / TOP_LOCK, top / LOCK):
         holder = holder_of(lock)
         if holder is None:
@@ -79,28 +79,24 @@ def check_lock(top: Path, proc: Path, server: tuple[int, ...] = ()) -> Finding:
 def _described(pid: int, proc: Path) -> str:
     if pid == 0:
         return "a process of another container"
-    name = text_of(proc / str(pid) / "comm").strip()
+    name = read_text(proc / str(pid) / "comm").strip()
     return f"process {pid} ({name})" if name else f"process {pid}"
 
 
-def check_layout(folder: Folder, bad: list[Path], workers: int | None) -> Finding:
-    """Check the shards; `bad` are damaged files set aside, `workers` the configured number."""
+def check_layout(folder: Folder, set_aside: list[Path], workers: int | None) -> Finding:
+    """Check the shards; `set_aside` are damaged files, `workers` is the configured number."""
     name = "layout"
     if folder.missing:
         found = f"{', '.join(folder.missing)} missing"
         return problem(name, found, "restore them, or their jobs are lost")
     if folder.foreign_files:
-        return problem(
-            name,
-            f"{', '.join(folder.foreign_files)} of another server beside shards",
-            "move them to a folder of their own and serve it: their job ids may collide",
-        )
-    if bad:
-        return warning(
-            name,
-            f"{folder.layout}; {counted(len(bad), 'damaged file')} set aside, such as {bad[0]}",
-            "inspect them (binlog repair), then move them away",
-        )
+        found = f"{', '.join(folder.foreign_files)} of another server beside shards"
+        advice = "move them to a folder of their own and serve it: their job ids may collide"
+        return problem(name, found, advice)
+    if set_aside:
+        files = counted(len(set_aside), "damaged file")
+        found = f"{folder.layout}; {files} set aside, such as {set_aside[0]}"
+        return warning(name, found, "inspect them (binlog repair), then move them away")
     if workers is not None and workers != folder.layout.workers:
         found = f"{folder.layout} now; the next start reshards it to {counted(workers, 'worker')}"
         return ok(name, found)
@@ -117,11 +113,8 @@ def check_health(folder: Folder, verified: Verified) -> Finding:
         entries = counted(verified.entries, "entry")
         files, jobs = counted(verified.files, "file"), counted(verified.jobs, "live job")
         return ok("binlog health", f"{entries} in {files}, {jobs}")
-    return problem(
-        "binlog health",
-        f"{counted(len(verified.damage), 'damaged place')}; {verified.damage[0]}",
-        f"beanstalkd-py binlog repair {folder.top}",
-    )
+    found = f"{counted(len(verified.damage), 'damaged place')}; {verified.damage[0]}"
+    return problem("binlog health", found, f"beanstalkd-py binlog repair {folder.top}")
 
 
 def unusable(error: errors.BinlogFolderError) -> Finding:

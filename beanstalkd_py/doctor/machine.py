@@ -11,7 +11,7 @@ from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknow
 from beanstalkd_py.plural import counted
 
 BACKLOG = 4096
-"""The backlog of the server's sockets; see server/accept/listeners.py."""
+"""The value of server/accept/listeners.py."""
 FEW_DESCRIPTORS = 4096
 MIN_KERNEL = (4, 14)
 MAX_USED_SHARE = 0.8
@@ -21,43 +21,42 @@ _TIME_ERROR = 5
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of open files of a process, and its open files; None is unknown."""
+    """A process's limits of open files and its number of open files; None is unknown."""
 
     soft: int
     hard: int
     open: int | None
 
 
-def text_of(path: Path) -> str:
-    """Return the text of a file of the kernel, "" if it cannot be read."""
+def read_text(path: Path) -> str:
+    """Return the text of a kernel file, or "" if it cannot be read."""
     try:
         return path.read_text()
     except OSError:
         return ""
 
 
-def limits_of(pid: int | str, proc: Path) -> Limits | None:
-    text = text_of(proc / str(pid) / "limits")
+def read_limits(pid: int | str, proc: Path) -> Limits | None:
+    text = read_text(proc / str(pid) / "limits")
     found = re.search(r"^Max open files\s+(\S+)\s+(\S+)", text, re.MULTILINE)
     if found is None:
         return None
     soft, hard = (1 << 30 if word == "unlimited" else int(word) for word in found.groups())
     try:
-        opened: int | None = len(list((proc / str(pid) / "fd").iterdir()))
+        return Limits(soft, hard, len(list((proc / str(pid) / "fd").iterdir())))
     except OSError:
-        opened = None
-    return Limits(soft, hard, opened)
+        return Limits(soft, hard, None)
 
 
-def check_descriptors(limits: Limits | None, whose: str, unit: str | None) -> Finding:
-    """Check the limit of open files. `unit` is the server's systemd unit."""
+def check_descriptors(limits: Limits | None, process: str, unit: str | None) -> Finding:
+    """Check the limit of open files. `process` is a name, `unit` the server's systemd unit."""
     name = "descriptors"
     if limits is None:
-        return unknown(name, f"cannot read the limits of {whose}", "run doctor as its user")
+        return unknown(name, f"cannot read the limits of {process}", "run doctor as its user")
     where = f"LimitNOFILE= of {unit}" if unit else "ulimit -n or LimitNOFILE= of its unit"
     advice = f"raise {where} to 1048576: each connection uses one"
     used = "" if limits.open is None else f", {limits.open} in use"
-    found = f"limit of {whose} is {limits.soft}{used}"
+    found = f"limit of {process} is {limits.soft}{used}"
     if limits.open is not None and limits.open > MAX_USED_SHARE * limits.soft:
         return problem(name, found, advice)
     if limits.soft < FEW_DESCRIPTORS:
@@ -65,9 +64,9 @@ def check_descriptors(limits: Limits | None, whose: str, unit: str | None) -> Fi
     return ok(name, found)
 
 
-def number_in(path: Path) -> int | None:
+def read_number(path: Path) -> int | None:
     try:
-        return int(text_of(path).split()[0])
+        return int(read_text(path).split()[0])
     except (ValueError, IndexError):
         return None
 
@@ -95,8 +94,8 @@ def read_clock_state() -> int | None:
 def check_clock(state: int | None, jump_s: float, newest_s: float | None, now_s: float) -> Finding:
     """Check the clock.
 
-    `jump_s` is its difference to the monotonic clock while doctor ran, `newest_s` the last write of
-    the binlog in seconds since the epoch.
+    `jump_s` is how far the clock moved against the monotonic clock while doctor ran. `newest_s` is
+    the last write of the binlog in seconds since the epoch.
     """
     if newest_s is not None and newest_s > now_s + 1:
         found = f"the last write of the binlog is {newest_s - now_s:.0f} s in the future"
@@ -114,18 +113,18 @@ def check_clock(state: int | None, jump_s: float, newest_s: float | None, now_s:
 
 def read_memory(proc: Path, cgroup: Path) -> tuple[int, int] | None:
     """Return total and available bytes, within the limit of a container."""
-    found = dict(re.findall(r"^(\w+):\s+(\d+) kB", text_of(proc / "meminfo"), re.MULTILINE))
-    if "MemTotal" not in found or "MemAvailable" not in found:
+    kib = dict(re.findall(r"^(\w+):\s+(\d+) kB", read_text(proc / "meminfo"), re.MULTILINE))
+    if "MemTotal" not in kib or "MemAvailable" not in kib:
         return None
-    total, free = int(found["MemTotal"]) << 10, int(found["MemAvailable"]) << 10
-    limit, used = number_in(cgroup / "memory.max"), number_in(cgroup / "memory.current")
+    total, free = int(kib["MemTotal"]) << 10, int(kib["MemAvailable"]) << 10
+    limit, used = read_number(cgroup / "memory.max"), read_number(cgroup / "memory.current")
     if limit is not None and used is not None and limit < total:
         return limit, min(free, max(0, limit - used))
     return total, free
 
 
 def check_memory(memory: tuple[int, int] | None, live: int | None, used: int | None) -> Finding:
-    """Check bytes: (total, free), `live` of jobs in the binlog, `used` by a running server."""
+    """Check bytes: (total, free); `live` is the size of live jobs, `used` that of the server."""
     if memory is None:
         return unknown("memory", "cannot read /proc/meminfo")
     total, free = memory
@@ -139,9 +138,8 @@ def check_memory(memory: tuple[int, int] | None, live: int | None, used: int | N
         advice = "add memory, or delete jobs before the next start: all jobs are in memory"
         return problem("memory", found, advice)
     if free < total // 10 or needed > free // 2:
-        return warning(
-            "memory", found, "add memory, or stop other processes: all jobs are in memory"
-        )
+        advice = "add memory, or stop other processes: all jobs are in memory"
+        return warning("memory", found, advice)
     return ok("memory", found)
 
 
@@ -159,9 +157,8 @@ def check_oom_score(adjustment: int | None) -> Finding:
         return unknown("oom killer", "no running server found")
     found = f"the server's oom_score_adj is {adjustment}"
     if adjustment > 0:
-        return warning(
-            "oom killer", found, "set OOMScoreAdjust=-500 in its unit: the kernel kills it early"
-        )
+        advice = "set OOMScoreAdjust=-500 in its unit: the kernel kills it early"
+        return warning("oom killer", found, advice)
     return ok("oom killer", found)
 
 
@@ -174,11 +171,10 @@ def check_workers(workers: int, processors: int) -> Finding:
 
 
 def check_kernel(release: str) -> Finding:
-    found = re.match(r"(\d+)\.(\d+)", release)
-    if found is None:
+    version = re.match(r"(\d+)\.(\d+)", release)
+    if version is None:
         return unknown("kernel", f"unknown version {release!r}")
-    version = int(found[1]), int(found[2])
-    if version < MIN_KERNEL:
+    if (int(version[1]), int(version[2])) < MIN_KERNEL:
         minimum = ".".join(map(str, MIN_KERNEL))
         return problem("kernel", f"Linux {release}", f"use {minimum} or newer")
     return ok("kernel", f"Linux {release}")

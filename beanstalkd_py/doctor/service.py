@@ -9,13 +9,13 @@ from pathlib import Path
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import ControlClient, connect
 from beanstalkd_py.doctor.finding import Finding, ok, unknown, warning
-from beanstalkd_py.doctor.machine import number_in, text_of
+from beanstalkd_py.doctor.machine import read_number, read_text
 from beanstalkd_py.plural import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A server's process and its children; `memory` is bytes of all, `unit` of systemd."""
+class ServerProcesses:
+    """The process ids of a server, its systemd unit, and its resident memory in bytes."""
 
     pid: int
     children: tuple[int, ...]
@@ -24,23 +24,23 @@ class Running:
     oom_adjustment: int | None
 
 
-def running(pid: int, proc: Path) -> Running:
+def inspect_server(pid: int, proc: Path) -> ServerProcesses:
     folder = proc / str(pid)
-    units = re.findall(r"/([^/\s]+\.service)", text_of(folder / "cgroup"))
-    children = tuple(map(int, text_of(folder / "task" / str(pid) / "children").split()))
-    sizes = [_resident(proc / str(one)) for one in (pid, *children)]
+    units = re.findall(r"/([^/\s]+\.service)", read_text(folder / "cgroup"))
+    children = tuple(map(int, read_text(folder / "task" / str(pid) / "children").split()))
+    sizes = [_resident_bytes(proc / str(process)) for process in (pid, *children)]
     known = [size for size in sizes if size is not None]
-    return Running(
+    return ServerProcesses(
         pid,
         children,
         units[-1] if units else None,
         sum(known) if known else None,
-        number_in(folder / "oom_score_adj"),
+        read_number(folder / "oom_score_adj"),
     )
 
 
-def _resident(folder: Path) -> int | None:
-    found = re.search(r"^VmRSS:\s+(\d+) kB", text_of(folder / "status"), re.MULTILINE)
+def _resident_bytes(folder: Path) -> int | None:
+    found = re.search(r"^VmRSS:\s+(\d+) kB", read_text(folder / "status"), re.MULTILINE)
     return int(found[1]) << 10 if found else None
 
 
@@ -53,8 +53,8 @@ def check_control(
         advice = "remove --control none: workers, conns, drain, compact and top need the socket"
         return warning(name, "disabled by --control none", advice), None
     try:
-        opened = ControlClient(Path(control), timeout_s) if control else connect(address, timeout_s)
-        with opened as client:
+        client = ControlClient(Path(control), timeout_s) if control else connect(address, timeout_s)
+        with client:
             rows = list(client.parts("workers"))
             pid = client.server_pid() or None
     except errors.NoControlError as error:

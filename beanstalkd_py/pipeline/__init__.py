@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["mark_copies", "read_binlog", "read_store", "register", "take_jobs"]
 
 _MODULES = {
-    "mark_copies": "beanstalkd_py.pipeline.frames",
-    "read_store": "beanstalkd_py.pipeline.frames",
-    "read_binlog": "beanstalkd_py.pipeline.frames",
-    "register": "beanstalkd_py.pipeline.data_sources",
-    "take_jobs": "beanstalkd_py.pipeline.sink.take",
+    "data_sources": ["register"],
+    "frames": ["mark_copies", "read_binlog", "read_store"],
+    "sink.take": ["take_jobs"],
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

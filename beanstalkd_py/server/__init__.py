@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ServeOptions", "serve"]
 
-_MODULES = {
-    "ServeOptions": "beanstalkd_py.server.options",
-    "serve": "beanstalkd_py.server.parent.start",
-}
+_MODULES = {"options": ["ServeOptions"], "parent.start": ["serve"]}
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -14,8 +14,7 @@ from types import ModuleType
 
 
 def run() -> None:
-    """Run the process and exit with its status."""
-    # Collections during the imports take a tenth of their time and find nothing.
+    # Garbage collections during the imports take a tenth of their time and free nothing.
     gc.disable()
     module = importlib.import_module(sys.argv[1])
     from beanstalkd_py.server.logging.setup import flush_log
@@ -27,7 +26,7 @@ def run() -> None:
     try:
         status = _run_main(module, *map(int, sys.argv[2:]))
     finally:
-        # Skip the interpreter's cleanup, because the next server waits for this process to end.
+        # Skip the interpreter's cleanup, because the next server waits for the end of this process.
         flush_log()
         sys.stderr.flush()
         if sys.exc_info()[0] is None:

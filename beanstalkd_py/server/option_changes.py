@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import dataclasses
+from dataclasses import dataclass
 
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.options import NS_PER_S, SYNC_NEVER, ServeOptions
@@ -20,9 +21,9 @@ _RENAMED = {
     "verbosity": "verbose",
 }
 FIELDS = {
-    _RENAMED.get(one.name) or one.name.removesuffix("_ns").replace("_", "-"): one.name
-    for one in fields(ServeOptions)
-    if one.name != "address_given"
+    _RENAMED.get(field.name) or field.name.removesuffix("_ns").replace("_", "-"): field.name
+    for field in dataclasses.fields(ServeOptions)
+    if field.name != "address_given"
 }
 """Fields of ServeOptions by the names of the command line."""
 
@@ -42,28 +43,28 @@ _LIMITS = ("body-memory", "history-size", "max-connections", "max-memory", "max-
 class Changes:
     """New values: `applied` now, or `waiting` for a restart."""
 
-    applied: OptionValues = field(default_factory=dict)
-    waiting: OptionValues = field(default_factory=dict)
+    applied: OptionValues = dataclasses.field(default_factory=dict)
+    waiting: OptionValues = dataclasses.field(default_factory=dict)
 
 
 def option_values(options: ServeOptions) -> OptionValues:
     """Return the values of all options, sorted by name."""
-    found = {name: getattr(options, FIELDS[name]) for name in sorted(FIELDS)}
+    values = {name: getattr(options, FIELDS[name]) for name in sorted(FIELDS)}
     never = options.sync_interval_ns == SYNC_NEVER
-    found["allow"] = ",".join(options.allow) or None
-    found["colocate"] = options.colocate.decode() if options.colocate is not None else None
-    found["fsync-ms"] = "never" if never else options.sync_interval_ns // NS_PER_MS
-    found["slow-log"] = options.slow_ns // NS_PER_MS
-    found["tls-processes"] = options.tls_processes or "auto"
-    found["tube"] = [policy_values(one) for one in options.policies] or None
-    found["workers"] = options.workers or "auto"
-    found |= {name: _seconds(found[name]) for name in _TIMES}
-    found |= {name: found[name] or None for name in _LIMITS}
-    return found
+    values["allow"] = ",".join(options.allow) or None
+    values["colocate"] = options.colocate.decode() if options.colocate is not None else None
+    values["fsync-ms"] = "never" if never else options.sync_interval_ns // NS_PER_MS
+    values["slow-log"] = options.slow_ns // NS_PER_MS
+    values["tls-processes"] = options.tls_processes or "auto"
+    values["tube"] = [policy_values(policy) for policy in options.policies] or None
+    values["workers"] = options.workers or "auto"
+    values |= {name: _seconds(values[name]) for name in _TIMES}
+    values |= {name: values[name] or None for name in _LIMITS}
+    return values
 
 
-def shown(value: object) -> str:
-    """Return a value for people: of policies their number."""
+def value_text(value: object) -> str:
+    """Return a value for a message; a list of policies becomes their number."""
     return counted(len(value), "policy") if isinstance(value, list) else str(value)
 
 
@@ -79,8 +80,8 @@ def compare(old: ServeOptions, new: ServeOptions) -> Changes:
     for name, value in after.items():
         if value == before[name]:
             continue
-        # Without syncs no file has been made durable, and nothing is kept to catch up with.
+        # With "never" the server keeps no record of unsynced files, so it cannot sync them later.
         never = name == "fsync-ms" and "never" in (value, before[name])
-        can = name in CHANGEABLE and not never
-        (changes.applied if can else changes.waiting)[name] = value
+        is_applied = name in CHANGEABLE and not never
+        (changes.applied if is_applied else changes.waiting)[name] = value
     return changes

@@ -20,9 +20,9 @@ AUTO_WORKERS = 0
 """The number of shards of the binlog folder; for a new folder, new_workers()."""
 MAX_WORKERS = 255
 FEW_PROCESSORS = 4
-"""Below this number one worker is faster than several, because clients need processors, too."""
+"""With fewer processors, one worker is faster than several, because clients use processors, too."""
 AUTO_TLS_PROCESSES = 0
-"""auto_tls_processes()."""
+"""The result of auto_tls_processes()."""
 MAX_TLS_PROCESSES = 64
 MAX_COLOCATE_BYTES = 16
 DEFAULT_METRICS_TUBES = 1000
@@ -32,7 +32,7 @@ SMALL_SIZES = "small"
 ROCKETMQ_SIZES = "rocketmq"
 HISTORY_SIZES = (SMALL_SIZES, ROCKETMQ_SIZES)
 DEFAULT_OUTPUT_LIMIT = 1 << 20
-LEAST_OUTPUT_LIMIT = 4096
+MIN_OUTPUT_LIMIT = 4096
 TEXT = "text"
 JSON = "json"
 LOG_FORMATS = (TEXT, JSON)
@@ -61,13 +61,13 @@ class ServeOptions:
     verbosity: int = 0
     """The number of -V."""
     workers: int = AUTO_WORKERS
-    """AUTO_WORKERS until shard_folders.with_workers has chosen."""
+    """AUTO_WORKERS until shard_folders.with_workers replaces it."""
     colocate: bytes | None = None
-    """Ends the part of a tube's name that decides its shard; None: the whole name does."""
+    """Ends the part of a tube's name that decides its shard; None: the whole name decides."""
     control: str | None = None
     """The path of the control socket, "none", or None for the default path."""
     metrics: str | None = None
-    """An address as parse_endpoint reads it."""
+    """HOST:PORT, [IPV6]:PORT or unix:PATH."""
     metrics_tubes: int = DEFAULT_METRICS_TUBES
     """The number of tubes with metrics of their own."""
     max_connections: int = 0
@@ -82,7 +82,7 @@ class ServeOptions:
     policies: tuple[TubePolicy, ...] = ()
     """The policies of tubes; the first whose pattern matches applies."""
     allow: tuple[str, ...] = ()
-    """Networks as parse_networks returns them; empty: all addresses may connect."""
+    """The networks that may connect, in CIDR notation; empty: all."""
     tls_listen: str | None = None
     """HOST:PORT."""
     tls_cert: str | None = None
@@ -91,7 +91,7 @@ class ServeOptions:
     tls_processes: int = AUTO_TLS_PROCESSES
     log_format: str = TEXT
     slow_ns: int = 0
-    """The duration of a command from which the slow log has it; 0: no slow log."""
+    """The slow log contains commands that take at least this long; 0: no slow log."""
     history: str | None = None
     """The folder of the history store."""
     history_age_ns: int = 0
@@ -101,11 +101,11 @@ class ServeOptions:
     history_sizes: str = SMALL_SIZES
 
     def body_memory_of_worker(self) -> int:
-        """Return the part of body_memory that each worker gets."""
+        """Return the share of each worker."""
         return self.body_memory and max(1, self.body_memory // max(1, self.workers))
 
     def store_settings(self) -> StoreSettings:
-        """Return the settings of the history store; there is a history."""
+        """Return the settings of the history store; `history` must be set."""
         from pathlib import Path
 
         from beanstalkd_py.archiver.store_settings import StoreSettings

@@ -1,4 +1,4 @@
-"""Tube policies as settings: their names, and the check of patterns and of a whole table."""
+"""Conversion of tube policies from and to settings by name, and their validation."""
 
 from __future__ import annotations
 
@@ -7,22 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import msgpack
 
-from beanstalkd_py.core.tube_policy import (
-    BURY,
-    DELETE,
-    MOVE,
-    UINT32_MAX,
-    Backoff,
-    Rate,
-    TubePolicy,
-)
+from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, UINT32_MAX, Backoff, Rate, TubePolicy
 
 MAX_PATTERN = 200
-MOST_BYTES = 1 << 16
-"""Of all policies as a message to a worker."""
+MAX_BYTES = 1 << 16
+"""The maximum size of all policies in a message to a worker."""
 
 NAMES = {field: field.replace("_", "-") for field in TubePolicy._fields[1:]}
-"""The settings of a policy by the fields of TubePolicy."""
+"""The names of the settings by field of TubePolicy."""
 
 _CHARACTERS = r"[-A-Za-z0-9+/;.$_()]"
 _NAME = re.compile(rf"(?!-){_CHARACTERS}{{1,{MAX_PATTERN}}}")
@@ -31,7 +23,7 @@ _MAXIMA = dict.fromkeys(("max_jobs", "max_bytes", "max_reserved"), 2**63 - 1)
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise ValueError for a pattern that is not valid or matches no name of a tube."""
+    """Raise ValueError for an invalid pattern."""
     if len(pattern) > MAX_PATTERN:
         raise ValueError(f"a pattern has {MAX_PATTERN} characters at most")
     if not _PATTERN.fullmatch(pattern):
@@ -41,14 +33,14 @@ def check_pattern(pattern: str) -> None:
 
 
 def check_size(policies: Sequence[TubePolicy]) -> None:
-    """Raise ValueError for more policies than a message to a worker can have."""
+    """Raise ValueError if the policies do not fit into a message to a worker."""
     size = len(msgpack.packb(policies))
-    if size > MOST_BYTES:
-        raise ValueError(f"the policies have {size} bytes; the maximum is {MOST_BYTES}")
+    if size > MAX_BYTES:
+        raise ValueError(f"the policies have {size} bytes; the maximum is {MAX_BYTES}")
 
 
 def policy_values(policy: TubePolicy) -> dict[str, str | int]:
-    """Return the pattern and the settings that are not the default, by their names."""
+    """Return the pattern and the settings that differ from their defaults, by name."""
     defaults = TubePolicy._field_defaults
     return {"pattern": policy.pattern} | {
         name: getattr(policy, field)
@@ -73,10 +65,8 @@ def policy_from(values: Mapping[str, object]) -> TubePolicy:
         raise ValueError("a policy needs a pattern")
     policy = TubePolicy(**fields)  # type: ignore[arg-type]
     check_pattern(policy.pattern)
-    if policy.then.startswith(MOVE):
-        if not _NAME.fullmatch(policy.then.removeprefix(MOVE)):
-            raise ValueError(f"then: invalid action {policy.then!r}")
-    elif policy.then not in (BURY, DELETE):
+    moves = policy.then.startswith(MOVE) and _NAME.fullmatch(policy.then.removeprefix(MOVE))
+    if not moves and policy.then not in (BURY, DELETE):
         raise ValueError(f"then: invalid action {policy.then!r}")
     if policy.release_backoff:
         Backoff.parse(policy.release_backoff)

@@ -36,7 +36,7 @@ void *bs_must_grow(void *memory, size_t count, size_t *capacity, size_t size)
     return grown;
 }
 
-void *bs_must_fit(void *items, uint32_t count, uint32_t *capacity, size_t size)
+void *bs_must_grow_u32(void *items, uint32_t count, uint32_t *capacity, size_t size)
 {
     size_t larger = *capacity;
     void *grown = bs_must_grow(items, count, &larger, size);

@@ -18,7 +18,7 @@ void *bs_grow(void *memory, size_t count, size_t *capacity, size_t size);
 void *bs_must_grow(void *memory, size_t count, size_t *capacity, size_t size);
 
 /* Like bs_must_grow, with 32-bit numbers. */
-void *bs_must_fit(void *items, uint32_t count, uint32_t *capacity, size_t size);
+void *bs_must_grow_u32(void *items, uint32_t count, uint32_t *capacity, size_t size);
 
 enum { BS_CACHE_LINE = 64 };
 

@@ -16,7 +16,7 @@ typedef struct {
 } lane_factors;
 
 static bs_crc_table table;
-static bool by_processor;
+static bool has_sse42;
 static lane_factors short_lane, long_lane;
 
 /* Returns x^bits modulo the polynomial, bit-reversed. */
@@ -41,27 +41,27 @@ __attribute__((constructor)) static void prepare(void)
     short_lane = factors_of(SHORT_LANE);
     long_lane = factors_of(LONG_LANE);
 #if defined(__x86_64__)
-    by_processor = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+    has_sse42 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
 #endif
 }
 
 #if defined(__x86_64__)
-#define BY_PROCESSOR __attribute__((target("sse4.2,pclmul")))
+#define SSE42 __attribute__((target("sse4.2,pclmul")))
 
-BY_PROCESSOR static inline uint64_t load(const unsigned char *p)
+SSE42 static inline uint64_t load(const unsigned char *p)
 {
     uint64_t word;
     memcpy(&word, p, sizeof word);
     return word;
 }
 
-BY_PROCESSOR static inline __m128i product(uint64_t crc, uint32_t factor)
+SSE42 static inline __m128i product(uint64_t crc, uint32_t factor)
 {
     return _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)crc), _mm_cvtsi64_si128(factor), 0);
 }
 
 /* Continues over three lanes at once, because the instruction has a latency of three cycles and a throughput of one. */
-BY_PROCESSOR static inline uint64_t by_lanes(uint64_t crc, const unsigned char *p, size_t lane,
+SSE42 static inline uint64_t update_lanes(uint64_t crc, const unsigned char *p, size_t lane,
                                              const lane_factors *factors)
 {
     uint64_t second = 0, third = 0;
@@ -74,13 +74,13 @@ BY_PROCESSOR static inline uint64_t by_lanes(uint64_t crc, const unsigned char *
     return third ^ __builtin_ia32_crc32di(0, (uint64_t)_mm_cvtsi128_si64(moved));
 }
 
-BY_PROCESSOR static uint32_t by_sse42(uint32_t crc, const unsigned char *p, size_t length)
+SSE42 static uint32_t update_sse42(uint32_t crc, const unsigned char *p, size_t length)
 {
     uint64_t wide = crc;
     for (; length >= 3 * LONG_LANE; p += 3 * LONG_LANE, length -= 3 * LONG_LANE)
-        wide = by_lanes(wide, p, LONG_LANE, &long_lane);
+        wide = update_lanes(wide, p, LONG_LANE, &long_lane);
     for (; length >= 3 * SHORT_LANE; p += 3 * SHORT_LANE, length -= 3 * SHORT_LANE)
-        wide = by_lanes(wide, p, SHORT_LANE, &short_lane);
+        wide = update_lanes(wide, p, SHORT_LANE, &short_lane);
     for (; length >= 8; p += 8, length -= 8)
         wide = __builtin_ia32_crc32di(wide, load(p));
     crc = (uint32_t)wide;
@@ -103,8 +103,8 @@ BY_PROCESSOR static uint32_t by_sse42(uint32_t crc, const unsigned char *p, size
 uint32_t bs_crc32c(uint32_t crc, const void *data, size_t length)
 {
 #if defined(__x86_64__)
-    if (by_processor)
-        return ~by_sse42(~crc, data, length);
+    if (has_sse42)
+        return ~update_sse42(~crc, data, length);
 #endif
     return ~bs_crc_update(table, ~crc, data, length);
 }

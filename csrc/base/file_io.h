@@ -61,12 +61,12 @@ int bs_open_binlog(int dir_fd, uint32_t number, int flags);
  * (bs_open_linked). A descriptor or a negative errno. */
 int bs_open_regular(int dir_fd, const char *name, int flags);
 
-/* Removes what has this name and creates a file for reading and writing, so that a link or file that the owner of the
- * folder has put there is never written to. A descriptor or a negative errno: -EEXIST if the owner was faster. */
+/* Removes any file or link of this name and creates a file for reading and writing, so that root writes to none that
+ * the owner of the folder has put there. A descriptor or a negative errno: -EEXIST if the owner was faster. */
 int bs_create_file(int dir_fd, const char *name);
 
-/* Whether a file with this status is a hard link to a file of somebody else than the owner of the folder. Root must not
- * write to it, because the folder's owner can make such a link. False for other users. */
+/* Returns whether this process is root and the file is a hard link to a file of another user than the folder's owner,
+ * who can make such a link. Root must not write to it. */
 bool bs_is_foreign_hard_link(int dir_fd, const struct stat *status);
 
 /* Returns the message for an error of bs_open_regular. */

@@ -1,7 +1,7 @@
 /* Opens a folder so that no symbolic link of another user leads elsewhere.
  *
- * A process of root that works in the folder of another user must stay there, also when that user replaces a folder by
- * a link at that moment. So each folder on the way is opened relative to the one before. A link is followed only if
+ * A process of root that works in the folder of another user must not leave it, even if that user replaces a folder by
+ * a link meanwhile. So each folder on the way is opened relative to the one before. A link is followed only if
  * root or the user of this process made it. For users other than root, links in the path that an operator gave are
  * resolved before (symlinks.py).
  */
@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-/* What bs_open_folder returns for a link that belongs to another user. */
+/* Returned for a link that belongs to another user. */
 #define BS_UNTRUSTED_LINK (-EREMCHG)
 
 /* A descriptor for reading, to be used as dir_fd, or a negative errno. */

@@ -13,27 +13,27 @@ enum { CHILDREN = 4, SMALLEST = 4, SHRINK_ABOVE = 1024 };
 enum { UNUSED = CHILDREN - 1 };
 static_assert(CHILDREN * sizeof(bs_heap_slot) == BS_CACHE_LINE, "four children share a cache line");
 
-static uint64_t number_of(const bs_heap_kind *kind, const void *thing)
+static uint64_t number_of(const bs_heap_kind *kind, const void *item)
 {
-    return *(const uint64_t *)(const void *)((const char *)thing + kind->number);
+    return *(const uint64_t *)(const void *)((const char *)item + kind->number);
 }
 
 static bool before(const bs_heap_kind *kind, const bs_heap_slot *a, const bs_heap_slot *b)
 {
     if (a->key != b->key)
         return a->key < b->key;
-    return number_of(kind, a->thing) < number_of(kind, b->thing);
+    return number_of(kind, a->item) < number_of(kind, b->item);
 }
 
-static uint32_t *place_of(const bs_heap_kind *kind, void *thing)
+static uint32_t *place_of(const bs_heap_kind *kind, void *item)
 {
-    return (uint32_t *)(void *)((char *)thing + kind->place);
+    return (uint32_t *)(void *)((char *)item + kind->place);
 }
 
 static void put_at(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_heap_slot slot)
 {
     heap->slots[place] = slot;
-    *place_of(kind, slot.thing) = place;
+    *place_of(kind, slot.item) = place;
 }
 
 static void sift_up(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_heap_slot slot)
@@ -70,13 +70,13 @@ static void sift_down(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, b
         if (!before(kind, &heap->slots[least], &slot))
             break;
         heap->slots[place] = heap->slots[least];
-        __builtin_prefetch(place_of(kind, heap->slots[place].thing), 1);
+        __builtin_prefetch(place_of(kind, heap->slots[place].item), 1);
         place = least;
     }
     put_at(heap, kind, place, slot);
     while (place > top) {
         place = (place - 1) / CHILDREN;
-        *place_of(kind, heap->slots[place].thing) = place;
+        *place_of(kind, heap->slots[place].item) = place;
     }
 }
 
@@ -91,13 +91,13 @@ static void resize(bs_heap *heap, uint32_t capacity)
     heap->capacity = capacity;
 }
 
-void bs_heap_push(bs_heap *heap, const bs_heap_kind *kind, int64_t key, void *thing)
+void bs_heap_push(bs_heap *heap, const bs_heap_kind *kind, int64_t key, void *item)
 {
     if (heap->count == heap->capacity) {
         assert(heap->count < UINT32_MAX / 2);
         resize(heap, heap->capacity ? heap->capacity * 2 : SMALLEST);
     }
-    sift_up(heap, kind, heap->count++, (bs_heap_slot){key, thing});
+    sift_up(heap, kind, heap->count++, (bs_heap_slot){key, item});
 }
 
 static void settle(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_heap_slot slot)
@@ -111,7 +111,7 @@ static void settle(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_h
 void bs_heap_remove(bs_heap *heap, const bs_heap_kind *kind, uint32_t place)
 {
     assert(place < heap->count);
-    *place_of(kind, heap->slots[place].thing) = BS_NO_PLACE;
+    *place_of(kind, heap->slots[place].item) = BS_NO_PLACE;
     bs_heap_slot last = heap->slots[--heap->count];
     if (place < heap->count)
         settle(heap, kind, place, last);
@@ -122,7 +122,7 @@ void bs_heap_remove(bs_heap *heap, const bs_heap_kind *kind, uint32_t place)
 void bs_heap_change(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, int64_t key)
 {
     assert(place < heap->count);
-    settle(heap, kind, place, (bs_heap_slot){key, heap->slots[place].thing});
+    settle(heap, kind, place, (bs_heap_slot){key, heap->slots[place].item});
 }
 
 void bs_heap_free(bs_heap *heap)

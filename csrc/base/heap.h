@@ -17,7 +17,7 @@ typedef struct {
 
 typedef struct {
     int64_t key;
-    void *thing;
+    void *item;
 } bs_heap_slot;
 
 typedef struct {
@@ -32,7 +32,7 @@ typedef struct {
 
 static inline void *bs_heap_first(const bs_heap *heap)
 {
-    return heap->count ? heap->slots[0].thing : NULL;
+    return heap->count ? heap->slots[0].item : NULL;
 }
 
 /* INT64_MAX if empty. */
@@ -41,7 +41,7 @@ static inline int64_t bs_heap_first_key(const bs_heap *heap)
     return heap->count ? heap->slots[0].key : INT64_MAX;
 }
 
-void bs_heap_push(bs_heap *heap, const bs_heap_kind *kind, int64_t key, void *thing);
+void bs_heap_push(bs_heap *heap, const bs_heap_kind *kind, int64_t key, void *item);
 void bs_heap_remove(bs_heap *heap, const bs_heap_kind *kind, uint32_t place);
 void bs_heap_change(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, int64_t key);
 void bs_heap_free(bs_heap *heap);

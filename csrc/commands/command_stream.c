@@ -4,14 +4,13 @@
 #include <string.h>
 
 #include "commands/commands.h"
-#include "commands/reserve.h"
+#include "commands/waiting.h"
 #include "protocol/parser.h"
 #include "queue/job_state.h"
 #include "queue/tube_refs.h"
 #include "server/replies.h"
 #include "server/timeout_schedule.h"
 #include "server/trace.h"
-#include "workers/barrier.h"
 #include "workers/remote_commands.h"
 
 enum { COMMANDS_PER_TURN = 1024 };
@@ -182,8 +181,7 @@ static size_t execute_input(bs_server *server, bs_session *session, const char *
         if (taken == 0)
             break;
         done += taken;
-        if (session->barrier_bytes > 0)
-            bs_barrier_executed(session, taken);
+        session->barrier_bytes -= taken < session->barrier_bytes ? taken : session->barrier_bytes;
     }
     return done;
 }

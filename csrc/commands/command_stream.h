@@ -10,7 +10,7 @@
 
 bool bs_stream_blocked(const bs_server *server, const bs_session *session);
 
-/* Returns this time, or 1 ns after the last command. */
+/* Returns `now`, or 1 ns after the last command if that is later. */
 bs_now bs_distinct_time(bs_server *server, bs_now now);
 
 /* Executes these bytes; buffers what is incomplete or must wait. */

@@ -6,9 +6,7 @@
 
 #include "base/clock.h"
 #include "commands/long_commands.h"
-#include "commands/reserve.h"
-#include "commands/wait.h"
-#include "queue/job_state.h"
+#include "commands/waiting.h"
 #include "queue/queue.h"
 #include "queue/tube_policies.h"
 #include "queue/tube_refs.h"
@@ -56,51 +54,56 @@ void bs_command_done(bs_server *server, bs_session *session, uint32_t outstandin
 
 /* --- put -------------------------------------------------------------------------------------------------- */
 
-static void count_refused(bs_server *server, bs_refused reason)
+/* Counts a refused put and returns the reply. */
+static const char *refuse_put(bs_server *server, bs_refused reason)
 {
+    static const char *const replies[BS_REFUSED_REASONS] = {
+        [BS_REFUSED_JOB_TOO_BIG] = "JOB_TOO_BIG\r\n",
+        [BS_REFUSED_BAD_FORMAT] = BAD_FORMAT,
+        [BS_REFUSED_EXPECTED_CRLF] = "EXPECTED_CRLF\r\n",
+        [BS_REFUSED_DRAINING] = "DRAINING\r\n",
+    };
     server->queue.counters->refused_puts[reason]++;
+    return replies[reason] ? replies[reason] : OUT_OF_MEMORY;
 }
 
-static void refuse_with_body(bs_server *server, bs_session *session, uint32_t body, bs_refused reason,
-                             const char *reply)
+/* Refuses a put whose body is still to come. */
+static void refuse_with_body(bs_server *server, bs_session *session, const bs_command *command, bs_refused reason)
 {
-    count_refused(server, reason);
     session->input = BS_INPUT_SKIP;
-    session->remaining = (uint64_t)body + 2;
-    session->skip_reply = reply;
+    session->remaining = (uint64_t)command->number + 2;
+    session->skip_reply = refuse_put(server, reason);
 }
 
 static void do_put(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
     if (command->number > server->max_job_size) {
-        refuse_with_body(server, session, command->number, BS_REFUSED_JOB_TOO_BIG, "JOB_TOO_BIG\r\n");
+        refuse_with_body(server, session, command, BS_REFUSED_JOB_TOO_BIG);
         return;
     }
     if (command->malformed) {
-        count_refused(server, BS_REFUSED_BAD_FORMAT);
-        bs_reply(server, session, BAD_FORMAT, BS_HOLD_NONE);
+        bs_reply(server, session, refuse_put(server, BS_REFUSED_BAD_FORMAT), BS_HOLD_NONE);
         return;
     }
     if (!session->producer && !session->proxy) {
         server->queue.counters->producers++;
         session->producer = true;
     }
-    if (!bs_limits_allow_job(server, command->number + 2)) {
-        refuse_with_body(server, session, command->number, BS_REFUSED_MEMORY_LIMIT, OUT_OF_MEMORY);
-        return;
-    }
-    const bs_refused refusal =
-        session->use->policy ? bs_policy_refusal(session->use, command->number + 2) : BS_REFUSED_REASONS;
+    bs_refused refusal = BS_REFUSED_REASONS;
+    if (!bs_limits_allow_job(server, command->number + 2))
+        refusal = BS_REFUSED_MEMORY_LIMIT;
+    else if (session->use->policy)
+        refusal = bs_policy_refusal(session->use, command->number + 2);
     if (refusal != BS_REFUSED_REASONS) {
-        refuse_with_body(server, session, command->number, refusal, OUT_OF_MEMORY);
+        refuse_with_body(server, session, command, refusal);
         return;
     }
     uint64_t id = session->put_id ? session->put_id
                                   : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
     bs_job *job = bs_queue_new_job(&server->queue, session->use, id, command->number + 2);
     if (!job) {
-        refuse_with_body(server, session, command->number, BS_REFUSED_OUT_OF_MEMORY, OUT_OF_MEMORY);
+        refuse_with_body(server, session, command, BS_REFUSED_OUT_OF_MEMORY);
         return;
     }
     job->pri = command->pri;
@@ -113,14 +116,6 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
     session->input = BS_INPUT_BODY;
 }
 
-static const char *refuse_put(bs_server *server, bs_refused reason)
-{
-    count_refused(server, reason);
-    return reason == BS_REFUSED_EXPECTED_CRLF ? "EXPECTED_CRLF\r\n"
-           : reason == BS_REFUSED_DRAINING    ? "DRAINING\r\n"
-                                              : OUT_OF_MEMORY;
-}
-
 /* Inserts the job, or returns the reply that refuses it. */
 static const char *accept_job(bs_server *server, bs_session *session, bs_job *job, bs_now now)
 {
@@ -128,6 +123,7 @@ static const char *accept_job(bs_server *server, bs_session *session, bs_job *jo
         return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
     if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
         return refuse_put(server, BS_REFUSED_DRAINING);
+    job->created_at = now.wall;
     int error = job->tube->remote ? bs_remote_put(server, session, job) : bs_queue_insert(&server->queue, job, now);
     return error == 0 ? NULL
                       : refuse_put(server, error == -ENOSPC ? BS_REFUSED_BINLOG_FULL : BS_REFUSED_OUT_OF_MEMORY);
@@ -161,7 +157,7 @@ static void do_reserve(bs_server *server, bs_session *session, const bs_command 
 {
     const bool timed = command->verb != BS_VERB_RESERVE;
     const int64_t until = timed ? now.mono + (int64_t)command->number * BS_SECOND : INT64_MAX;
-    session->batch = (uint16_t)command->most;
+    session->batch = (uint16_t)command->batch;
     if (bs_reserve_concerns_others(server, session, now))
         bs_reserve_begin(server, session, until);
     else
@@ -182,7 +178,7 @@ static void do_reserve_job(bs_server *server, bs_session *session, const bs_comm
     bs_job *job = find(server, command);
     if (job && job->state != BS_RESERVED && !load_body(server, session, job))
         return;
-    if (!job || bs_queue_reserve_job(&server->queue, session, job, now) != 0) {
+    if (bs_queue_reserve_job(&server->queue, session, job, now) != 0) {
         bs_reply(server, session, NOT_FOUND, written_hold(server));
         return;
     }
@@ -194,30 +190,26 @@ static void do_reserve_job(bs_server *server, bs_session *session, const bs_comm
 
 static void do_delete(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    bs_job *job = find(server, command);
-    int result = job ? bs_queue_delete(&server->queue, session, job, now) : -ENOENT;
+    int result = bs_queue_delete(&server->queue, session, find(server, command), now);
     reply_result(server, session, result, "DELETED\r\n", INTERNAL_ERROR);
 }
 
 static void do_release(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     bs_job *job = find(server, command);
-    int result = job ? bs_queue_release(&server->queue, session, job, command->pri, command->delay, now) : -ENOENT;
+    int result = bs_queue_release(&server->queue, session, job, command->pri, command->delay, now);
     reply_result(server, session, result, "RELEASED\r\n", OUT_OF_MEMORY);
 }
 
 static void do_bury(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    bs_job *job = find(server, command);
-    int result = job ? bs_queue_bury(&server->queue, session, job, command->pri, now) : -ENOENT;
+    int result = bs_queue_bury(&server->queue, session, find(server, command), command->pri, now);
     reply_result(server, session, result, "BURIED\r\n", INTERNAL_ERROR);
 }
 
 static void do_touch(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    bs_job *job = find(server, command);
-    int result = job ? bs_queue_touch(&server->queue, session, job, now) : -ENOENT;
-    if (result == 0)
+    if (bs_queue_touch(&server->queue, session, find(server, command), now) == 0)
         bs_reply(server, session, "TOUCHED\r\n", BS_HOLD_NONE);
     else
         bs_reply(server, session, NOT_FOUND, written_hold(server));
@@ -231,8 +223,7 @@ static void do_kick(bs_server *server, bs_session *session, const bs_command *co
 
 static void do_kick_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    bs_job *job = find(server, command);
-    int result = job ? bs_queue_kick_job(&server->queue, job, now) : -ENOENT;
+    int result = bs_queue_kick_job(&server->queue, find(server, command), now);
     reply_result(server, session, result, "KICKED\r\n", NOT_FOUND);
 }
 
@@ -369,13 +360,15 @@ static void do_stats_tube(bs_server *server, bs_session *session, const bs_comma
         bs_reply(server, session, NOT_FOUND, written_hold(server));
 }
 
+/* The names of the extensions, for clients that use them only where they exist. */
 static void do_features(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
+    static const char names[] = "---\n- list-jobs\n- truncate\n- wait\n- reserve-abort\n- reserve-batch\n";
     (void)command, (void)now;
-    bs_reply_features(server, session);
+    bs_reply_data(server, session, names, sizeof names - 1, BS_HOLD_NONE);
 }
 
-/* A wait before it has ended already: bs_stream_look_ahead. */
+/* bs_stream_look_ahead has ended a wait that preceded this command. */
 static void do_reserve_abort(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)command, (void)now;
@@ -433,13 +426,8 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
 void bs_count_bad_line(bs_server *server, const char *line, size_t length)
 {
     if (length >= 4 && memcmp(line, "put ", 4) == 0)
-        count_refused(server, BS_REFUSED_BAD_FORMAT);
+        (void)refuse_put(server, BS_REFUSED_BAD_FORMAT);
 }
-
-static const char *const refusals[] = {
-    [BS_UNKNOWN_COMMAND] = "UNKNOWN_COMMAND\r\n",
-    [BS_BAD_FORMAT] = BAD_FORMAT,
-};
 
 /* Inlined twice, because a call would cost sessions without a trace as much as the trace itself. */
 static inline __attribute__((always_inline)) bool execute_parsed(bs_server *server, bs_session *session,
@@ -452,7 +440,7 @@ static inline __attribute__((always_inline)) bool execute_parsed(bs_server *serv
             return false;
         if (parsed == BS_BAD_FORMAT)
             bs_count_bad_line(server, line, length);
-        bs_reply(server, session, refusals[parsed], BS_HOLD_NONE);
+        bs_reply(server, session, parsed == BS_BAD_FORMAT ? BAD_FORMAT : "UNKNOWN_COMMAND\r\n", BS_HOLD_NONE);
         return true;
     }
     const uint32_t outstanding = bs_remote_outstanding(session);

@@ -23,6 +23,5 @@ void bs_reply_stats_job(bs_server *server, bs_session *session, const bs_job *jo
 void bs_reply_stats_tube(bs_server *server, bs_session *session, const bs_tube *tube, bs_now now);
 void bs_reply_list_tubes(bs_server *server, bs_session *session);
 void bs_reply_list_watched(bs_server *server, bs_session *session);
-void bs_reply_features(bs_server *server, bs_session *session);
 
 #endif

@@ -1,5 +1,8 @@
-#include "commands/list_jobs.h"
+/* bs_reply_list_jobs. */
 
+#include "commands/long_commands.h"
+
+#include <errno.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -13,7 +16,7 @@ typedef struct {
     const bs_queue *queue;
     const bs_tube *tube;
     const bs_command *command;
-    uint32_t most; /* rows */
+    uint32_t rows_max;
     bs_bytes text;
     bs_now now;
 } job_page;
@@ -33,7 +36,7 @@ static uint64_t seconds(int64_t ns)
     return ns > 0 ? (uint64_t)(ns / BS_SECOND) : 0;
 }
 
-/* As in stats-job, without what is the same for all jobs of a tube; returns false without memory. */
+/* Adds the fields of stats-job that differ between the jobs of a tube; returns false without memory. */
 static bool add_row(job_page *page, const bs_job *job)
 {
     char *start = bs_bytes_reserve(&page->text, ROW_BYTES);
@@ -67,7 +70,7 @@ static bool probe_ids(job_page *page, uint64_t *next)
     const uint64_t last = __atomic_load_n(&page->queue->shared->last_id, __ATOMIC_RELAXED);
     uint64_t id = page->command->after_id;
     uint32_t rows = 0;
-    for (uint32_t probed = 0; probed < LOOKUPS_MAX && rows < page->most && id < last; probed++) {
+    for (uint32_t probed = 0; probed < LOOKUPS_MAX && rows < page->rows_max && id < last; probed++) {
         bs_job_table_prefetch(jobs, id + FAR);
         bs_job_table_prefetch_job(jobs, id + NEAR);
         const bs_job *job = bs_job_table_find(jobs, ++id);
@@ -88,7 +91,7 @@ static int compare_ids(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The same for a small table. Most servers have few jobs, and had so many that probing ids would not find them. */
+/* The same for a small table. On a server that has few jobs now and had many, probing ids would find few of them. */
 static bool search_table(job_page *page, uint64_t *next)
 {
     const bs_job_table *jobs = &page->queue->jobs;
@@ -103,7 +106,7 @@ static bool search_table(job_page *page, uint64_t *next)
     }
     qsort(ids, count, sizeof *ids, compare_ids);
     bool added = true;
-    uint32_t rows = count < page->most ? count : page->most;
+    uint32_t rows = count < page->rows_max ? count : page->rows_max;
     for (uint32_t row = 0; row < rows && added; row++)
         added = add_row(page, bs_job_table_find(jobs, ids[row]));
     *next = rows < count ? ids[rows - 1] : 0;
@@ -111,7 +114,7 @@ static bool search_table(job_page *page, uint64_t *next)
     return added;
 }
 
-static bool make_page(job_page *page)
+static bool write_page(job_page *page)
 {
     uint64_t next = 0;
     bs_bytes *text = &page->text;
@@ -137,13 +140,9 @@ void bs_reply_list_jobs(bs_server *server, bs_session *session, const bs_command
         .queue = queue,
         .tube = bs_tubes_find(&queue->tubes, command->name, command->name_length),
         .command = command,
-        .most = command->number < ROWS_MAX ? command->number : ROWS_MAX,
+        .rows_max = command->number < ROWS_MAX ? command->number : ROWS_MAX,
         .now = now,
     };
-    if (make_page(&page))
-        bs_reply_data(server, session, bs_bytes_data(&page.text), bs_bytes_length(&page.text),
-                      bs_binlog_hold(queue->binlog));
-    else
-        bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
-    bs_bytes_free(&page.text);
+    const int error = write_page(&page) ? 0 : -ENOMEM;
+    bs_reply_text(server, session, &page.text, error);
 }

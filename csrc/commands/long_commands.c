@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands/list_jobs.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
 #include "server/replies.h"
@@ -49,8 +48,6 @@ bool bs_long_command_begin(bs_server *server, bs_session *session, const bs_comm
     return true;
 }
 
-/* --- truncate --------------------------------------------------------------------------------------------- */
-
 /* 0, -EAGAIN if another truncate of this tube is running, -ENOENT, -ENOSPC or -ENOMEM. */
 static int begin_truncate(bs_server *server, bs_long_command *command)
 {
@@ -76,7 +73,7 @@ static void reply_truncated(bs_server *server, bs_session *session, const bs_lon
         bs_reply_number(server, session, "TRUNCATED", command->deleted, hold);
 }
 
-/* Returns true at the end, when a session that still exists has the reply. */
+/* Returns true when the truncate has ended and its session, if that still exists, has the reply. */
 static bool step_truncate(bs_server *server, bs_session *session, bs_long_command *command, bs_now now)
 {
     const int error = command->tube ? 0 : begin_truncate(server, command);
@@ -93,8 +90,6 @@ static bool step_truncate(bs_server *server, bs_session *session, bs_long_comman
         reply_truncated(server, session, command, error);
     return true;
 }
-
-/* --- all -------------------------------------------------------------------------------------------------- */
 
 static bool step(bs_server *server, bs_session *session, bs_long_command *command, bs_now now)
 {

@@ -19,6 +19,9 @@ void bs_long_commands_run(bs_server *server, bs_now now);
 /* Executes those of sessions without sockets, whose caller decides how long it waits. */
 void bs_long_commands_run_unconnected(bs_server *server, bs_now now);
 
+/* Replies to list-jobs with a page of the jobs of a tube, by id (list_jobs.c). */
+void bs_reply_list_jobs(bs_server *server, bs_session *session, const bs_command *command, bs_now now);
+
 void bs_long_commands_free(bs_server *server);
 
 #endif

@@ -7,11 +7,11 @@
 #include "queue/tube_refs.h"
 #include "server/replies.h"
 
-enum { REPORT_BYTES = 1024 };
+enum { YAML_BYTES = 1024 };
 
-static void reply_report(bs_server *server, bs_session *session, const char *text, int length)
+static void reply_yaml(bs_server *server, bs_session *session, const char *text, int length)
 {
-    if (length < 0 || length >= REPORT_BYTES) {
+    if (length < 0 || length >= YAML_BYTES) {
         bs_session_break(server, session); /* impossible: every field is bounded */
         return;
     }
@@ -20,7 +20,7 @@ static void reply_report(bs_server *server, bs_session *session, const char *tex
 
 void bs_reply_stats_job(bs_server *server, bs_session *session, const bs_job *job, bs_now now)
 {
-    char text[REPORT_BYTES];
+    char text[YAML_BYTES];
     int64_t left = job->state == BS_RESERVED || job->state == BS_DELAYED ? job->at - now.mono : 0;
     int64_t age = now.wall > job->created_at ? now.wall - job->created_at : 0;
     int length = snprintf(
@@ -28,14 +28,14 @@ void bs_reply_stats_job(bs_server *server, bs_session *session, const bs_job *jo
         "---\nid: %" PRIu64 "\ntube: \"%s\"\nstate: %s\npri: %" PRIu32 "\nage: %" PRId64 "\ndelay: %" PRIu32
         "\nttr: %" PRIu32 "\ntime-left: %" PRId64 "\nfile: %" PRIu32 "\nreserves: %" PRIu32 "\ntimeouts: %" PRIu32
         "\nreleases: %" PRIu32 "\nburies: %" PRIu32 "\nkicks: %" PRIu32 "\n",
-        job->id, job->tube->name, bs_state_names[job->state], job->pri, age / BS_SECOND, job->delay, job->ttr, left / BS_SECOND,
-        job->file, job->reserves, job->timeouts, job->releases, job->buries, job->kicks);
-    reply_report(server, session, text, length);
+        job->id, job->tube->name, bs_state_names[job->state], job->pri, age / BS_SECOND, job->delay, job->ttr,
+        left / BS_SECOND, job->file, job->reserves, job->timeouts, job->releases, job->buries, job->kicks);
+    reply_yaml(server, session, text, length);
 }
 
 void bs_reply_stats_tube(bs_server *server, bs_session *session, const bs_tube *tube, bs_now now)
 {
-    char text[REPORT_BYTES];
+    char text[YAML_BYTES];
     uint64_t unrouted = bs_refs_unrouted(&server->queue, tube);
     int length = snprintf(
         text, sizeof text,
@@ -48,7 +48,7 @@ void bs_reply_stats_tube(bs_server *server, bs_session *session, const bs_tube *
         tube->buried.count, tube->total_jobs, tube->users + unrouted, tube->watchers + unrouted,
         tube->waiters, tube->deletes, tube->pauses,
         tube->pause_ns / BS_SECOND, bs_tube_pause_left(tube, now.mono) / BS_SECOND);
-    reply_report(server, session, text, length);
+    reply_yaml(server, session, text, length);
 }
 
 static int add_name(bs_bytes *text, const bs_tube *tube)
@@ -58,23 +58,13 @@ static int add_name(bs_bytes *text, const bs_tube *tube)
     return bs_bytes_append(text, "\n", 1);
 }
 
-static void reply_list(bs_server *server, bs_session *session, bs_bytes *text, int error)
-{
-    if (error)
-        bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
-    else
-        bs_reply_data(server, session, bs_bytes_data(text), bs_bytes_length(text),
-                      bs_binlog_hold(server->queue.binlog));
-    bs_bytes_free(text);
-}
-
 void bs_reply_list_tubes(bs_server *server, bs_session *session)
 {
     bs_bytes text = {0};
     int error = bs_bytes_append(&text, "---\n", 4);
     for (const bs_tube *tube = server->queue.tubes.first; tube && !error; tube = tube->next)
         error = add_name(&text, tube);
-    reply_list(server, session, &text, error);
+    bs_reply_text(server, session, &text, error);
 }
 
 void bs_reply_list_watched(bs_server *server, bs_session *session)
@@ -83,12 +73,5 @@ void bs_reply_list_watched(bs_server *server, bs_session *session)
     int error = bs_bytes_append(&text, "---\n", 4);
     for (uint32_t i = 0; i < session->watch_count && !error; i++)
         error = add_name(&text, session->watches[i].tube);
-    reply_list(server, session, &text, error);
-}
-
-/* The names of the extensions, for clients that use them only where they exist. */
-void bs_reply_features(bs_server *server, bs_session *session)
-{
-    static const char names[] = "---\n- list-jobs\n- truncate\n- wait\n- reserve-abort\n- reserve-batch\n";
-    bs_reply_data(server, session, names, sizeof names - 1, BS_HOLD_NONE);
+    bs_reply_text(server, session, &text, error);
 }

@@ -1,15 +1,15 @@
 /* The jobs of a tube by the time at which its policy deletes them.
  *
- * A heap of ids by the second of the wall clock. An entry stays when its job leaves the tube; such entries are dropped
- * when they come first, or when they are more than the jobs. A job that is reserved or buried in its second loses its
- * entry: a reserved one is tested when it comes back.
+ * A heap of ids by the second of the wall clock. An entry becomes stale when its job leaves the tube; stale entries are
+ * dropped when they come first, or when they outnumber the jobs. A job that is reserved or buried when its entry is due
+ * loses the entry: bs_policy_ends tests a reserved job when it comes back.
  */
 #ifndef BS_EXPIRY_H
 #define BS_EXPIRY_H
 
 #include "jobs/tube.h"
 
-/* Has a job of a tube whose policy has `expires` reached that age? */
+/* Returns whether a job of a tube whose policy has `expires` has reached that age. */
 bool bs_expiry_reached(const bs_job *job, int64_t wall);
 
 /* Adds a job of such a tube. */

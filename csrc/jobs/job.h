@@ -15,8 +15,8 @@ enum { BS_INVALID = 0, BS_READY = 1, BS_RESERVED = 2, BS_BURIED = 3, BS_DELAYED 
 
 enum { BS_JOB_GEN_BITS = 10, BS_JOB_GEN_MASK = (1 << BS_JOB_GEN_BITS) - 1 };
 
-/* One allocation with its body, or, if that is `separate`, with a bs_body_place. The fields are ordered without padding,
- * because a server may hold millions of jobs. */
+/* One allocation with its body, or with a bs_body_place if the body is `separate`. The fields are ordered without
+ * padding, because a server may hold millions of jobs. */
 typedef struct bs_job {
     uint64_t id;
     int64_t created_at;           /* wall */
@@ -34,7 +34,7 @@ typedef struct bs_job {
     uint32_t place;               /* in its heap or run */
     union {
         uint32_t session;         /* Reserved: slot of the holder */
-        uint32_t mark;            /* else: bs_ready.mark of its tube at that time */
+        uint32_t truncates;       /* else: bs_ready.truncates of its tube when the job got its state */
     };
     uint32_t file : 31;           /* number of the binlog file with its full entry, or 0 */
     uint32_t separate : 1;        /* the body has an allocation of its own, and can be dropped from memory */
@@ -118,13 +118,13 @@ typedef struct bs_job_table {
 
 bs_job *bs_job_table_find(const bs_job_table *table, uint64_t id);
 
-/* As find, but remembers the slot: a command searches for its job more than once. */
+/* Finds the job and remembers its slot, because a command searches for its job more than once. */
 bs_job *bs_job_table_seek(bs_job_table *table, uint64_t id);
 
 /* Prefetches the memory that a search for this id will read. */
 void bs_job_table_prefetch(const bs_job_table *table, uint64_t id);
 
-/* Also the job itself, most likely: ids are not compared. */
+/* Prefetches the first job at the distance of this id. Most likely it has this id, which is not compared. */
 void bs_job_table_prefetch_job(const bs_job_table *table, uint64_t id);
 
 /* 0 or -ENOMEM. The id must not be in the table. */

@@ -1,4 +1,4 @@
-/* Which worker has a job: a table in shared memory with an entry for each of the last BS_OWNERS ids.
+/* Job owners: a table in shared memory with the worker of each of the last BS_OWNERS ids.
  *
  * A job stays with its worker until the server stops, so an entry never changes until the put of an id BS_OWNERS later
  * overwrites it. Without an entry, all workers have to be asked.

@@ -16,7 +16,7 @@ typedef struct {
     bs_policy policy;
     uint32_t next;   /* the next one with the same prefix, or NONE */
     uint32_t prefix; /* length of the fixed prefix */
-} compiled;
+} compiled_policy;
 
 struct bs_policies {
     uint32_t count;
@@ -24,7 +24,7 @@ struct bs_policies {
     uint32_t slot_count; /* a power of two */
     uint32_t *slots;     /* the first policy with a prefix, or NONE: open addressing */
     uint8_t lengths[BS_TUBE_NAME_MAX + 1]; /* of the fixed prefixes, rising */
-    compiled all[];
+    compiled_policy all[];
 };
 
 /* --- patterns --------------------------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ typedef struct {
     char name[BS_TUBE_NAME_MAX + WORD]; /* zeros follow, so that whole words can be read */
     uint32_t hashed;                    /* bytes of whole words that `words` has */
     uint64_t words;
-} prefixes;
+} prefix_hasher;
 
 static uint64_t mixed(uint64_t hash, uint64_t word)
 {
@@ -97,28 +97,28 @@ static uint64_t mixed(uint64_t hash, uint64_t word)
     return hash ^ hash >> BITS / 2;
 }
 
-static uint64_t word_at(const prefixes *of, uint32_t at)
+static uint64_t word_at(const prefix_hasher *hasher, uint32_t at)
 {
     uint64_t word;
-    memcpy(&word, of->name + at, WORD);
+    memcpy(&word, hasher->name + at, WORD);
     return word;
 }
 
-static void prefixes_begin(prefixes *of, const char *name, size_t length)
+static void begin_prefixes(prefix_hasher *hasher, const char *name, size_t length)
 {
-    memcpy(of->name, name, length);
-    memset(of->name + length, 0, WORD);
-    of->hashed = 0;
-    of->words = 0;
+    memcpy(hasher->name, name, length);
+    memset(hasher->name + length, 0, WORD);
+    hasher->hashed = 0;
+    hasher->words = 0;
 }
 
-static uint64_t hash_of_prefix(prefixes *of, uint32_t length)
+static uint64_t hash_of_prefix(prefix_hasher *hasher, uint32_t length)
 {
-    for (; of->hashed + WORD <= length; of->hashed += WORD)
-        of->words = mixed(of->words, word_at(of, of->hashed));
-    const uint32_t rest = length - of->hashed;
+    for (; hasher->hashed + WORD <= length; hasher->hashed += WORD)
+        hasher->words = mixed(hasher->words, word_at(hasher, hasher->hashed));
+    const uint32_t rest = length - hasher->hashed;
     const uint64_t mask = (UINT64_C(1) << rest * CHAR_BIT) - 1; /* the first bytes of a little-endian word */
-    return mixed(of->words + length, le64toh(word_at(of, of->hashed)) & mask);
+    return mixed(hasher->words + length, le64toh(word_at(hasher, hasher->hashed)) & mask);
 }
 
 /* --- the set ---------------------------------------------------------------------------------------------- */
@@ -158,15 +158,15 @@ static bool add(bs_policies *policies, uint32_t index, const bs_policy *policy)
         return false;
     }
     const uint32_t prefix = (uint32_t)strcspn(pattern, "*?[");
-    compiled *added = &policies->all[index];
-    *added = (compiled){.policy = *policy, .next = NONE, .prefix = prefix};
+    compiled_policy *added = &policies->all[index];
+    *added = (compiled_policy){.policy = *policy, .next = NONE, .prefix = prefix};
     added->policy.pattern = pattern;
     added->policy.move_to = move_to;
     policies->count++;
     add_length(policies, (uint8_t)prefix);
-    prefixes of;
-    prefixes_begin(&of, pattern, prefix);
-    uint32_t *link = &policies->slots[slot_of(policies, hash_of_prefix(&of, prefix), pattern, prefix)];
+    prefix_hasher hasher;
+    begin_prefixes(&hasher, pattern, prefix);
+    uint32_t *link = &policies->slots[slot_of(policies, hash_of_prefix(&hasher, prefix), pattern, prefix)];
     while (*link != NONE)
         link = &policies->all[*link].next;
     *link = index;
@@ -175,21 +175,21 @@ static bool add(bs_policies *policies, uint32_t index, const bs_policy *policy)
 
 bs_policies *bs_policies_new(const bs_policy *policies, uint32_t count)
 {
-    bs_policies *made = calloc(1, sizeof *made + count * sizeof *made->all);
-    if (!made)
+    bs_policies *created = calloc(1, sizeof *created + count * sizeof *created->all);
+    if (!created)
         return NULL;
-    made->slot_count = LEAST_SLOTS;
-    while (made->slot_count / 2 < count)
-        made->slot_count *= 2;
-    made->slots = malloc(made->slot_count * sizeof *made->slots);
-    for (uint32_t i = 0; made->slots && i < made->slot_count; i++)
-        made->slots[i] = NONE;
-    bool added = made->slots;
+    created->slot_count = LEAST_SLOTS;
+    while (created->slot_count / 2 < count)
+        created->slot_count *= 2;
+    created->slots = malloc(created->slot_count * sizeof *created->slots);
+    for (uint32_t i = 0; created->slots && i < created->slot_count; i++)
+        created->slots[i] = NONE;
+    bool added = created->slots;
     for (uint32_t i = 0; added && i < count; i++)
-        added = add(made, i, &policies[i]);
+        added = add(created, i, &policies[i]);
     if (added)
-        return made;
-    bs_policies_free(made);
+        return created;
+    bs_policies_free(created);
     return NULL;
 }
 
@@ -206,8 +206,8 @@ void bs_policies_free(bs_policies *policies)
 }
 
 /* Returns the first policy with this prefix that matches, if it precedes `best`, else `best`. */
-static uint32_t better(const bs_policies *policies, uint32_t best, uint64_t hash, uint32_t prefix, const char *name,
-                       size_t length)
+static uint32_t better_match(const bs_policies *policies, uint32_t best, uint64_t hash, uint32_t prefix,
+                             const char *name, size_t length)
 {
     for (uint32_t i = policies->slots[slot_of(policies, hash, name, prefix)]; i < best; i = policies->all[i].next)
         if (bs_pattern_matches(policies->all[i].policy.pattern + prefix, name + prefix, length - prefix))
@@ -218,9 +218,11 @@ static uint32_t better(const bs_policies *policies, uint32_t best, uint64_t hash
 const bs_policy *bs_policies_find(const bs_policies *policies, const char *name, size_t length)
 {
     uint32_t best = NONE;
-    prefixes of;
-    prefixes_begin(&of, name, length);
-    for (uint32_t i = 0; i < policies->length_count && policies->lengths[i] <= length; i++)
-        best = better(policies, best, hash_of_prefix(&of, policies->lengths[i]), policies->lengths[i], name, length);
+    prefix_hasher hasher;
+    begin_prefixes(&hasher, name, length);
+    for (uint32_t i = 0; i < policies->length_count && policies->lengths[i] <= length; i++) {
+        const uint32_t prefix = policies->lengths[i];
+        best = better_match(policies, best, hash_of_prefix(&hasher, prefix), prefix, name, length);
+    }
     return best == NONE ? NULL : &policies->all[best].policy;
 }

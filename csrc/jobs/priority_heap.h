@@ -1,7 +1,7 @@
 /* A min-heap of jobs' priorities and ids.
  *
- * Jobs do not know their places in it: storing those on each step costs a cache miss in a large heap, which is more
- * than all of the rest. So only the first entry can be removed (ready_jobs.h).
+ * A job does not store its place in the heap, because each store is a cache miss in a large heap and costs more than
+ * all other steps. So only the first entry can be removed (ready_jobs.h).
  */
 #ifndef BS_PRIORITY_HEAP_H
 #define BS_PRIORITY_HEAP_H

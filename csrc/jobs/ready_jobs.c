@@ -15,9 +15,9 @@ static bs_job **slot(const bs_ready *ready, uint32_t position)
 bs_job *bs_ready_first(const bs_ready *ready)
 {
     if (ready->length == 0)
-        return ready->heaped;
-    bs_job *running = *slot(ready, ready->head);
-    return ready->heaped && bs_job_before(ready->heaped, running) ? ready->heaped : running;
+        return ready->heap_first;
+    bs_job *run_first = *slot(ready, ready->head);
+    return ready->heap_first && bs_job_before(ready->heap_first, run_first) ? ready->heap_first : run_first;
 }
 
 static void grow(bs_ready *ready)
@@ -36,12 +36,12 @@ void bs_ready_add(bs_ready *ready, bs_job *job)
 {
     bool follows = ready->length == 0 || bs_job_before(*slot(ready, ready->head + ready->length - 1), job);
     job->in_run = follows;
-    job->mark = ready->mark;
+    job->truncates = ready->truncates;
     if (!follows) {
         job->place = BS_NO_PLACE;
         bs_priority_push(&ready->heap, (bs_priority_entry){job->id, job->pri});
-        if (!ready->heaped || bs_job_before(job, ready->heaped))
-            ready->heaped = job;
+        if (!ready->heap_first || bs_job_before(job, ready->heap_first))
+            ready->heap_first = job;
         return;
     }
     if (ready->length == ready->capacity)
@@ -89,7 +89,7 @@ static bs_job *job_of(const bs_ready *ready, const bs_job_table *jobs, const bs_
 {
     bs_job *job = bs_job_table_find(jobs, entry->id);
     const bool stale = !job || job == leaving || job->state != BS_READY || job->in_run || job->pri != entry->pri ||
-                       job->mark != ready->mark;
+                       job->truncates != ready->truncates;
     return stale ? NULL : job;
 }
 
@@ -110,7 +110,7 @@ static void drop_stale(bs_ready *ready, const bs_job_table *jobs, const bs_job *
 }
 
 /* Prefetches the jobs that can follow the first one, or with `table` what a search for them reads. */
-static void expect_next(const bs_ready *ready, const bs_job_table *jobs, bool table)
+static void prefetch_next(const bs_ready *ready, const bs_job_table *jobs, bool table)
 {
     enum { CHILDREN = 4 };
     for (uint32_t i = 1; i <= CHILDREN && i < ready->heap.count; i++)
@@ -120,21 +120,21 @@ static void expect_next(const bs_ready *ready, const bs_job_table *jobs, bool ta
 static void remove_from_heap(bs_ready *ready, const bs_job_table *jobs, bs_job *job)
 {
     job->place = BS_NO_PLACE;
-    if (job != ready->heaped) {
+    if (job != ready->heap_first) {
         ready->stale++;
         if (ready->stale > KEEP && ready->stale > ready->heap.count / 2)
             drop_stale(ready, jobs, job);
         return;
     }
-    expect_next(ready, jobs, false);
+    prefetch_next(ready, jobs, false);
     bs_priority_pop(&ready->heap);
-    ready->heaped = NULL;
-    while (ready->heap.count > 0 && !(ready->heaped = job_of(ready, jobs, &ready->heap.entries[0], job))) {
+    ready->heap_first = NULL;
+    while (ready->heap.count > 0 && !(ready->heap_first = job_of(ready, jobs, &ready->heap.entries[0], job))) {
         bs_priority_pop(&ready->heap);
         ready->stale--;
     }
-    bs_job_prefetch(ready->heaped);
-    expect_next(ready, jobs, true);
+    bs_job_prefetch(ready->heap_first);
+    prefetch_next(ready, jobs, true);
 }
 
 void bs_ready_remove(bs_ready *ready, const bs_job_table *jobs, bs_job *job)

@@ -5,8 +5,8 @@
  * Every other job goes to a heap. The first job is the smaller of the first ones of run and heap.
  *
  * A job that leaves from the middle of the heap leaves a *stale* entry there, which is dropped when it becomes the
- * first one. The first entry is never stale. A job that leaves and returns may have two entries; as many are counted as
- * stale as there are more entries than jobs.
+ * first one. The first entry is never stale. A job that leaves and returns may have two entries; `stale` is the
+ * number of entries beyond one for each job.
  */
 #ifndef BS_READY_H
 #define BS_READY_H
@@ -21,10 +21,10 @@ typedef struct {
     uint32_t holes;
     uint32_t capacity;  /* a power of two, or 0 */
     bs_priority_heap heap;
-    bs_job *heaped;     /* of the first entry of the heap; NULL if that is empty */
+    bs_job *heap_first; /* of the first entry of the heap; NULL if that is empty */
     uint32_t stale;
     uint32_t rebuilds;
-    uint32_t mark;      /* of its jobs: bs_job.mark */
+    uint32_t truncates; /* of the tube, so far */
 } bs_ready;
 
 static inline uint32_t bs_ready_count(const bs_ready *ready)
@@ -40,7 +40,7 @@ void bs_ready_add(bs_ready *ready, bs_job *job);
 void bs_ready_remove(bs_ready *ready, const bs_job_table *jobs, bs_job *job);
 void bs_ready_free(bs_ready *ready);
 
-/* Is `a` reserved before `b`? */
+/* Returns whether `a` is reserved before `b`. */
 static inline bool bs_job_before(const bs_job *a, const bs_job *b)
 {
     return a->pri != b->pri ? a->pri < b->pri : a->id < b->id;

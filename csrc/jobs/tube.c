@@ -55,7 +55,7 @@ static bool resize(bs_tubes *tubes, size_t capacity)
     return true;
 }
 
-static bool have_slot(bs_tubes *tubes)
+static bool reserve_slot(bs_tubes *tubes)
 {
     if (tubes->free_count > 0 || tubes->slot_count < tubes->slot_capacity)
         return true;
@@ -79,7 +79,7 @@ bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t
         return tube;
     if (tubes->count >= tubes->capacity && !resize(tubes, tubes->capacity ? tubes->capacity * 2 : SMALLEST))
         return NULL;
-    if (!have_slot(tubes))
+    if (!reserve_slot(tubes))
         return NULL;
     tube = calloc(1, sizeof *tube + length + 1);
     if (!tube)

@@ -26,7 +26,7 @@ typedef struct {
 
 enum { BS_URGENT_BELOW = 1024 };
 
-/* Why a policy keeps the ready jobs of a tube back (throttle.h). */
+/* Reasons for which a policy keeps the ready jobs of a tube back (throttle.h). */
 enum { BS_THROTTLED_RESERVED = 1, BS_THROTTLED_RATE = 2 };
 
 struct bs_tube {
@@ -65,14 +65,14 @@ struct bs_tube {
     uint32_t expires;        /* bs_policy.expires when its policy was set */
     bool expires_changed;    /* since the policies before */
     uint8_t throttles;       /* BS_THROTTLED_ bits: its policy keeps ready jobs back */
-    bool lingers;            /* nobody used it: it stays until `paced_until` at least (throttle.h, H3) */
+    bool lingers;            /* it is unused, and stays until `paced_until` at least (throttle.h, H3) */
     bool remote;             /* a tube of another shard */
     bool head_changed;       /* in the queue's list of heads to publish */
     uint32_t head_slot;      /* where its head is published, counted from 1; 0: nowhere, or unknown here */
-    uint64_t head_key;       /* what is there if the slot is still the tube's */
+    uint64_t head_key;       /* `key` of the slot while it belongs to this tube */
     bool counts_changed;     /* in the queue's list of counts to send */
     bool counts_sent;        /* its worker has received counts */
-    bool recreated;          /* nobody used or watched it for a moment since the last counts */
+    bool recreated;          /* its last reference has gone and a new one has come since the last counts */
     uint8_t peer_ref_count;
     bs_peer_refs *peer_refs; /* counts from other workers; part of `users`, `watchers` and `pins` */
     bs_tube *next_changed;   /* of a remote tube: in the list of counts; of a local one: in that of heads */
@@ -98,7 +98,7 @@ typedef struct {
 } bs_tubes;
 
 /* Returns whether ready jobs may be handed out. */
-static inline bool bs_tube_open(const bs_tube *tube)
+static inline bool bs_tube_is_open(const bs_tube *tube)
 {
     return !tube->pause_ns && !tube->throttles;
 }

@@ -26,8 +26,6 @@ struct bs_message_ring {
     char bytes[RING_BYTES];
 };
 
-/* --- memory ----------------------------------------------------------------------------------------------- */
-
 bs_message_ring *bs_message_ring_map(int fd)
 {
     struct stat status;
@@ -54,8 +52,6 @@ void bs_message_ring_unmap(bs_message_ring *ring)
     if (ring)
         (void)munmap(ring, sizeof *ring);
 }
-
-/* --- messages --------------------------------------------------------------------------------------------- */
 
 static uint64_t space_for(size_t length)
 {
@@ -103,11 +99,11 @@ bool bs_message_ring_put(bs_message_ring *ring, uint64_t *tickets, const char *b
 ssize_t bs_message_ring_take(bs_message_ring *ring, char *buffer)
 {
     header first;
-    const uint64_t there = __atomic_load_n(&ring->written, __ATOMIC_ACQUIRE) - ring->read;
-    if (there == 0)
+    const uint64_t unread = __atomic_load_n(&ring->written, __ATOMIC_ACQUIRE) - ring->read;
+    if (unread == 0)
         return -EAGAIN;
     copy_out(ring, ring->read, &first, sizeof first);
-    if (there > RING_BYTES || first.length > BS_RING_MESSAGE_MAX || space_for(first.length) > there)
+    if (unread > RING_BYTES || first.length > BS_RING_MESSAGE_MAX || space_for(first.length) > unread)
         return -EBADMSG;
     copy_out(ring, ring->read + sizeof first, buffer, first.length);
     __atomic_store_n(&ring->read, ring->read + space_for(first.length), __ATOMIC_RELEASE);

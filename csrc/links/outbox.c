@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/ring.h"
 
 enum { SMALLEST = 8 };
@@ -16,39 +16,30 @@ static bs_message *at(const bs_outbox *outbox, uint32_t index)
     return &outbox->ring[bs_ring_at(outbox->head, index, outbox->capacity)];
 }
 
-/* --- messages --------------------------------------------------------------------------------------------- */
-
-static void grow(bs_outbox *outbox)
-{
-    outbox->ring = bs_ring_must_grow(outbox->ring, &outbox->head, &outbox->capacity, SMALLEST, sizeof *outbox->ring);
-}
-
 static void push(bs_outbox *outbox, size_t length, int fd)
 {
     if (outbox->count == outbox->capacity)
-        grow(outbox);
+        outbox->ring =
+            bs_ring_must_grow(outbox->ring, &outbox->head, &outbox->capacity, SMALLEST, sizeof *outbox->ring);
     *at(outbox, outbox->count++) = (bs_message){(uint32_t)length, fd};
-    outbox->complete += length;
+    outbox->complete_bytes += length;
     outbox->last.length = 0;
 }
 
-static size_t growing(const bs_outbox *outbox)
+static size_t growing_bytes(const bs_outbox *outbox)
 {
-    return bs_outbox_length(outbox) - outbox->complete;
+    return bs_outbox_length(outbox) - outbox->complete_bytes;
 }
 
-/* Completes the growing message. */
 static void complete(bs_outbox *outbox)
 {
-    while (growing(outbox) > BS_MESSAGE_BYTES)
+    while (growing_bytes(outbox) > BS_MESSAGE_BYTES)
         push(outbox, BS_MESSAGE_BYTES, -1);
-    if (growing(outbox) > 0)
-        push(outbox, growing(outbox), -1);
+    if (growing_bytes(outbox) > 0)
+        push(outbox, growing_bytes(outbox), -1);
 }
 
-/* --- frames ----------------------------------------------------------------------------------------------- */
-
-/* The space is reserved. */
+/* The caller has reserved the space. */
 static void append(bs_outbox *outbox, const void *bytes, size_t length)
 {
     if (length > 0)
@@ -63,8 +54,8 @@ static void add(bs_outbox *outbox, uint32_t kind, uint64_t session, const char *
     while (length > 0) {
         const size_t taken = length < BS_FRAME_BYTES_MAX ? length : BS_FRAME_BYTES_MAX;
         const bool same = last->length > 0 && last->kind == kind && last->number == session;
-        if (!same || last->length + taken > BS_FRAME_BYTES_MAX || growing(outbox) + taken > BS_RING_MESSAGE_MAX) {
-            if (growing(outbox) + sizeof *last + taken > BS_RING_MESSAGE_MAX)
+        if (!same || last->length + taken > BS_FRAME_BYTES_MAX || growing_bytes(outbox) + taken > BS_RING_MESSAGE_MAX) {
+            if (growing_bytes(outbox) + sizeof *last + taken > BS_RING_MESSAGE_MAX)
                 complete(outbox);
             *last = (bs_frame_header){0, kind, session};
             append(outbox, last, sizeof *last);
@@ -94,13 +85,12 @@ int bs_outbox_add_frame(bs_outbox *outbox, uint32_t kind, uint64_t number, const
     const bs_frame_header header = {(uint32_t)length, kind, number};
     const size_t size = sizeof header + length;
     int error = length > BS_FRAME_MAX || (fd >= 0 && size > BS_MESSAGE_BYTES) ? -EMSGSIZE : 0;
-    if (fd >= 0 || growing(outbox) + size > BS_RING_MESSAGE_MAX)
+    if (fd >= 0 || growing_bytes(outbox) + size > BS_RING_MESSAGE_MAX)
         complete(outbox);
     if (!error && !bs_bytes_reserve(&outbox->bytes, size))
         error = -ENOMEM;
     if (error) {
-        if (fd >= 0)
-            (void)close(fd);
+        bs_close(fd);
         return error;
     }
     append(outbox, &header, sizeof header);
@@ -120,8 +110,6 @@ void bs_outbox_must_add(bs_outbox *outbox, uint32_t kind, uint64_t number, const
     outbox->has_waited = outbox->has_waited || kind == BS_FRAME_WAITED;
 }
 
-/* --- out -------------------------------------------------------------------------------------------------- */
-
 size_t bs_outbox_first(bs_outbox *outbox, const char **bytes, int *fd)
 {
     if (outbox->count == 0)
@@ -136,10 +124,9 @@ size_t bs_outbox_first(bs_outbox *outbox, const char **bytes, int *fd)
 void bs_outbox_sent(bs_outbox *outbox)
 {
     const bs_message *first = at(outbox, 0);
-    if (first->fd >= 0)
-        (void)close(first->fd);
+    bs_close(first->fd);
     bs_bytes_take(&outbox->bytes, first->length);
-    outbox->complete -= first->length;
+    outbox->complete_bytes -= first->length;
     outbox->head++;
     outbox->count--;
 }
@@ -147,8 +134,7 @@ void bs_outbox_sent(bs_outbox *outbox)
 void bs_outbox_free(bs_outbox *outbox)
 {
     for (uint32_t i = 0; i < outbox->count; i++)
-        if (at(outbox, i)->fd >= 0)
-            (void)close(at(outbox, i)->fd);
+        bs_close(at(outbox, i)->fd);
     bs_bytes_free(&outbox->bytes);
     free(outbox->ring);
     *outbox = (bs_outbox){0};

@@ -25,7 +25,7 @@ typedef struct {
     uint32_t head;
     uint32_t count;
     uint32_t capacity; /* a power of two, or 0 */
-    size_t complete;   /* bytes of complete messages; the growing message follows */
+    size_t complete_bytes; /* of complete messages; the growing message follows */
     bs_frame_header last; /* the last frame, if it has bytes of a session; length 0: it cannot grow */
     bool has_waited;   /* a WAITED has not left (worker_links.h, L5) */
 } bs_outbox;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/file_io.h"
 
 enum { PROXIES_SMALLEST = 16 };
 
@@ -38,7 +39,8 @@ bs_proxy *bs_proxies_find(const bs_proxies *proxies, uint64_t home)
 
 static void grow(bs_proxies *proxies)
 {
-    bs_proxies grown = {.capacity = proxies->capacity ? proxies->capacity * 2 : PROXIES_SMALLEST, .count = proxies->count};
+    bs_proxies grown = *proxies;
+    grown.capacity = proxies->capacity ? proxies->capacity * 2 : PROXIES_SMALLEST;
     grown.slots = bs_must_realloc(NULL, grown.capacity, sizeof *grown.slots);
     memset(grown.slots, 0, grown.capacity * sizeof *grown.slots);
     for (size_t i = 0; i < proxies->capacity; i++)
@@ -104,8 +106,7 @@ static ssize_t send_message(int to, const char *bytes, size_t length, int fd)
     return sendmsg(to, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* A full buffer, too many descriptors in flight, no memory: these are temporary. */
-static bool passes(int error)
+static bool is_temporary(int error)
 {
     return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM || error == ETOOMANYREFS;
 }
@@ -113,7 +114,7 @@ static bool passes(int error)
 static bs_send_result send_by_socket(bs_peer *peer, const char *bytes, size_t length, int fd)
 {
     while (!peer->gone && send_message(peer->fd, bytes, length, fd) < 0) {
-        if (passes(errno))
+        if (is_temporary(errno))
             return BS_SOCKET_FULL;
         peer->gone = errno != EINTR;
     }
@@ -122,7 +123,7 @@ static bs_send_result send_by_socket(bs_peer *peer, const char *bytes, size_t le
 
 static bs_send_result send_first(bs_peer *peer, const char *bytes, size_t length, int fd)
 {
-    if (!peer->writes_ring && peer->to && peer->doorbell >= 0 && peer->from) {
+    if (!peer->writes_ring && peer->ring_out && peer->doorbell >= 0 && peer->ring_in) {
         const bs_frame_header header = {.kind = BS_FRAME_TO_RING};
         if (send_by_socket(peer, (const char *)&header, sizeof header, -1) != BS_SENT)
             return BS_SOCKET_FULL;
@@ -130,7 +131,7 @@ static bs_send_result send_first(bs_peer *peer, const char *bytes, size_t length
     }
     if (peer->writes_ring && !peer->announced) {
         const bool fits = fd < 0 && length <= BS_RING_MESSAGE_MAX;
-        if (!bs_message_ring_put(peer->to, &peer->inbox->tickets, bytes, fits ? length : 0))
+        if (!bs_message_ring_put(peer->ring_out, &peer->inbox->tickets, bytes, fits ? length : 0))
             return BS_RING_FULL;
         if (fits)
             return BS_SENT;
@@ -144,7 +145,7 @@ static bs_send_result send_first(bs_peer *peer, const char *bytes, size_t length
 static void wake(bs_peer *peer)
 {
     const uint64_t one = 1;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* what it should see was stored before */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the message was stored before the flag is read (L6) */
     uint32_t incarnation = peer->incarnation;
     if (__atomic_load_n(&peer->inbox->asleep, __ATOMIC_RELAXED) != incarnation ||
         !__atomic_compare_exchange_n(&peer->inbox->asleep, &incarnation, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
@@ -175,25 +176,23 @@ void bs_peer_offer_ring(bs_peer *peer, bs_outbox *outbox, int wake_fd, uint32_t 
 {
     const int doorbell = fcntl(wake_fd, F_DUPFD_CLOEXEC, 0);
     int ring;
-    peer->from = doorbell < 0 ? NULL : bs_message_ring_new(&ring);
-    if (peer->from && bs_outbox_add_frame(outbox, BS_FRAME_DOORBELL, incarnation, NULL, 0, doorbell) == 0)
+    peer->ring_in = doorbell < 0 ? NULL : bs_message_ring_new(&ring);
+    if (peer->ring_in && bs_outbox_add_frame(outbox, BS_FRAME_DOORBELL, incarnation, NULL, 0, doorbell) == 0)
         (void)bs_outbox_add_frame(outbox, BS_FRAME_RING, 0, NULL, 0, ring);
-    else if (peer->from)
-        (void)close(ring);
-    else if (doorbell >= 0)
-        (void)close(doorbell);
+    else
+        bs_close(peer->ring_in ? ring : doorbell);
 }
 
-/* Takes a message about the link itself; false: it is another one. Sets an invalid length for one that is wrong. An
- * offer may lack its descriptor, at the limit of open ones; then there is no ring. */
-static bool about_link(bs_peer *peer, const char *bytes, ssize_t *length, int *fd)
+/* Takes a message about the link itself; false: it is another one. Sets `length` to -EBADMSG for an invalid one. At the
+ * limit of open descriptors an offer may lack its descriptor; then there is no ring. */
+static bool take_link_message(bs_peer *peer, const char *bytes, ssize_t *length, int *fd)
 {
     bs_frame_header header = {0};
     if (*length == sizeof header)
         memcpy(&header, bytes, sizeof header);
     if (header.kind < BS_FRAME_DOORBELL || header.kind > BS_FRAME_TO_RING)
         return false;
-    const bool valid[] = {peer->doorbell < 0, !peer->to, *fd < 0 && peer->from};
+    const bool valid[] = {peer->doorbell < 0, !peer->ring_out, *fd < 0 && peer->ring_in};
     if (!valid[header.kind - BS_FRAME_DOORBELL]) {
         *length = -EBADMSG;
         return false;
@@ -204,7 +203,7 @@ static bool about_link(bs_peer *peer, const char *bytes, ssize_t *length, int *f
         peer->doorbell = *fd;
         peer->incarnation = (uint32_t)header.number;
     } else if (*fd >= 0) {
-        peer->to = bs_message_ring_map(*fd);
+        peer->ring_out = bs_message_ring_map(*fd);
         (void)close(*fd);
     }
     *fd = -1;
@@ -214,17 +213,17 @@ static bool about_link(bs_peer *peer, const char *bytes, ssize_t *length, int *f
 bool bs_peer_first_message(const bs_peer *peer, uint64_t *ticket)
 {
     return peer->reads_ring && !peer->next_in_socket && !peer->awaits_python && !peer->reported &&
-           bs_message_ring_first(peer->from, ticket);
+           bs_message_ring_first(peer->ring_in, ticket);
 }
 
 bool bs_peer_has_space(const bs_peer *peer)
 {
-    return peer->writes_ring && !peer->announced && !peer->gone && !bs_message_ring_waits(peer->to);
+    return peer->writes_ring && !peer->announced && !peer->gone && !bs_message_ring_waits(peer->ring_out);
 }
 
-void bs_peer_read_enough(bs_peer *peer)
+void bs_peer_wake_writer(bs_peer *peer)
 {
-    if (peer->reads_ring && peer->doorbell >= 0 && bs_message_ring_freed(peer->from))
+    if (peer->reads_ring && peer->doorbell >= 0 && bs_message_ring_freed(peer->ring_in))
         wake(peer);
 }
 
@@ -257,7 +256,7 @@ ssize_t bs_peer_receive(bs_peer *peer, char *buffer, int *fd)
     *fd = -1;
     do {
         if (peer->reads_ring && !peer->next_in_socket) {
-            length = bs_message_ring_take(peer->from, buffer);
+            length = bs_message_ring_take(peer->ring_in, buffer);
             if (length == -EAGAIN && !peer->hung_up)
                 return 0;
             if (length > 0 || length == -EBADMSG)
@@ -266,18 +265,16 @@ ssize_t bs_peer_receive(bs_peer *peer, char *buffer, int *fd)
         }
         length = receive_by_socket(peer, buffer, fd);
         peer->next_in_socket = peer->next_in_socket && length == 0;
-    } while (length > 0 && bs_bytes_length(&peer->in) == 0 && about_link(peer, buffer, &length, fd));
+    } while (length > 0 && bs_bytes_length(&peer->in) == 0 && take_link_message(peer, buffer, &length, fd));
     return length;
 }
 
 void bs_peer_close(bs_peer *peer)
 {
-    if (peer->fd >= 0)
-        (void)close(peer->fd);
-    if (peer->doorbell >= 0)
-        (void)close(peer->doorbell);
-    bs_message_ring_unmap(peer->from);
-    bs_message_ring_unmap(peer->to);
+    bs_close(peer->fd);
+    bs_close(peer->doorbell);
+    bs_message_ring_unmap(peer->ring_in);
+    bs_message_ring_unmap(peer->ring_out);
     bs_bytes_free(&peer->in);
     bs_proxies_free(&peer->proxies);
     *peer = BS_NO_PEER;

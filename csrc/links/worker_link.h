@@ -2,13 +2,13 @@
  * it; and the proxies for the other worker's sessions.
  *
  * A worker that offers to read a ring sends its descriptor (RING), after a doorbell: an eventfd that wakes it. The other
- * worker says that it goes on in the ring (TO_RING). Messages that are large or have a descriptor still go through the
- * socket, each announced by an empty message in the ring, so there is one order.
+ * worker sends TO_RING and then writes to the ring. Messages that are large or have a descriptor still use the socket,
+ * each announced by an empty message in the ring, so there is one order.
  *   L6  No message in a ring waits for a worker that sleeps: a worker sets `asleep` in its inbox before it looks at its
  *       rings for the last time, and a writer looks at `asleep` after it has put a message. The same holds for a writer
  *       that waits for space.
- *   L7  Messages of all rings are read in the order of their tickets: what a client has caused at one worker is seen
- *       before what it then causes at another one.
+ *   L7  Messages of all rings are read in the order of their tickets, so the messages of a command precede those of the
+ *       client's later commands, also if they come from different workers.
  */
 #ifndef BS_PEER_H
 #define BS_PEER_H
@@ -50,20 +50,20 @@ typedef struct {
     bool wants_out;     /* EPOLLOUT is armed */
     bool reads_ring;    /* after TO_RING */
     bool writes_ring;   /* TO_RING was sent */
-    bool next_in_socket;  /* of received messages */
-    bool announced;       /* an empty message precedes the first message of the outbox, which goes through the socket */
-    bs_message_ring *from; /* owned; NULL: none */
-    bs_message_ring *to;   /* owned; NULL: none */
-    int doorbell;          /* owned; of the other worker; -1: none */
-    uint32_t incarnation;  /* of the other worker; its successor has another one, and another doorbell */
-    bs_inbox *inbox;       /* of the other worker */
+    bool next_in_socket; /* the next message to receive */
+    bool announced;     /* an empty message precedes the first message of the outbox, which goes through the socket */
+    bs_message_ring *ring_in;  /* messages of the other worker; owned; NULL: none */
+    bs_message_ring *ring_out; /* messages to it; owned; NULL: none */
+    int doorbell;         /* owned; of the other worker; -1: none */
+    uint32_t incarnation; /* of the other worker; its successor has another one, and another doorbell */
+    bs_inbox *inbox;      /* of the other worker */
     bool busy;
     bool awaits_python; /* upcalls with its earlier frames are not handled yet (worker_links.h) */
     bs_bytes in;        /* received, not processed */
     bs_proxies proxies; /* for its sessions */
 } bs_peer;
 
-/* Why messages are left; the reader of a full ring rings the doorbell when it has read some. */
+/* Why messages are left. The reader of a full ring writes to the doorbell when it has read some. */
 typedef enum { BS_SENT, BS_SOCKET_FULL, BS_RING_FULL } bs_send_result;
 
 /* A link without a descriptor, as all are at first. */
@@ -73,7 +73,7 @@ typedef enum { BS_SENT, BS_SOCKET_FULL, BS_RING_FULL } bs_send_result;
  * descriptors the link stays without rings. */
 void bs_peer_offer_ring(bs_peer *peer, bs_outbox *outbox, int wake_fd, uint32_t incarnation);
 
-/* Sends what socket and ring accept, and wakes the other worker if it sleeps. After a permanent error the peer is gone. */
+/* Sends as much as socket and ring accept, and wakes the other worker if it sleeps. A permanent error sets `gone`. */
 bs_send_result bs_peer_send(bs_peer *peer, bs_outbox *outbox);
 
 /* Receives one message of at most BS_MESSAGE_BYTES and maybe a descriptor, which the caller owns. Returns its length;
@@ -83,11 +83,11 @@ ssize_t bs_peer_receive(bs_peer *peer, char *buffer, int *fd);
 /* Returns whether a message in the ring can be received, and its ticket. Messages in the socket make it readable. */
 bool bs_peer_first_message(const bs_peer *peer, uint64_t *ticket);
 
-/* Can messages that are left be put into the ring? */
+/* Returns whether messages that are left fit into the ring. */
 bool bs_peer_has_space(const bs_peer *peer);
 
 /* Wakes the other worker if it waits for space in the ring that this one reads. */
-void bs_peer_read_enough(bs_peer *peer);
+void bs_peer_wake_writer(bs_peer *peer);
 
 /* Closes the socket and resets the state. */
 void bs_peer_close(bs_peer *peer);

@@ -156,7 +156,7 @@ void bs_load_free(bs_load *load)
 
 int bs_load_add(bs_load *load, int fd, int role)
 {
-    load->clients = bs_must_fit(load->clients, load->count, &load->capacity, sizeof(client *));
+    load->clients = bs_must_grow_u32(load->clients, load->count, &load->capacity, sizeof(client *));
     client *c = calloc(1, sizeof *c);
     char *deletes = c ? malloc((size_t)load->plan.depth * BS_DELETE_MAX) : NULL;
     if (!deletes) {

@@ -7,7 +7,6 @@
 
 #include "protocol/tube_name.h"
 
-/* The arguments of a command. */
 typedef enum {
     NOTHING,
     ANYTHING,
@@ -122,7 +121,7 @@ static bool at_end(const rest *r)
     return r->at == r->end;
 }
 
-/* As strtoul, because C beanstalkd uses it: white space, a sign, trailing garbage; cut to 32 bits. */
+/* Reads a number with strtoul, because C beanstalkd does: with white space, a sign or trailing bytes; cut to 32 bits. */
 static bool read_count(const rest *r, uint32_t *out)
 {
     char text[BS_LINE_MAX];
@@ -137,32 +136,22 @@ static bool read_count(const rest *r, uint32_t *out)
     return end != text && errno == 0;
 }
 
+/* Reads a tube name and returns whether it is valid. */
 static bool read_tube(rest *r, bs_command *command)
-{
-    command->name = r->at;
-    command->name_length = (size_t)(r->end - r->at);
-    return bs_tube_name_valid(command->name, command->name_length);
-}
-
-/* A tube name that more arguments follow; not checked. */
-static void read_name(rest *r, bs_command *command)
 {
     command->name = r->at;
     command->name_length = bs_tube_name_span(r->at, (size_t)(r->end - r->at));
     r->at += command->name_length;
+    return bs_tube_name_valid(command->name, command->name_length);
 }
 
 static bool read_tube_delay(rest *r, bs_command *command)
 {
     skip_spaces(r);
-    read_name(r, command);
-    if (command->name_length == 0 || !read_u32(r, &command->delay) || !at_end(r))
-        return false;
-    command->malformed = !bs_tube_name_valid(command->name, command->name_length);
-    return true;
+    command->malformed = !read_tube(r, command);
+    return command->name_length > 0 && read_u32(r, &command->delay) && at_end(r);
 }
 
-/* A word between spaces. */
 static bool read_state(rest *r, uint8_t *state)
 {
     skip_spaces(r);
@@ -181,19 +170,16 @@ static bool read_state(rest *r, uint8_t *state)
 
 static bool read_list(rest *r, bs_command *command)
 {
-    read_name(r, command);
-    return bs_tube_name_valid(command->name, command->name_length) && read_state(r, &command->state) &&
-           read_number(r, UINT64_MAX, &command->after_id) && read_u32(r, &command->number) && command->number > 0 &&
-           at_end(r);
+    return read_tube(r, command) && read_state(r, &command->state) && read_number(r, UINT64_MAX, &command->after_id) &&
+           read_u32(r, &command->number) && command->number > 0 && at_end(r);
 }
 
 static bool read_put(rest *r, bs_command *command)
 {
-    if (!read_u32(r, &command->pri) || !read_u32(r, &command->delay) || !read_u32(r, &command->ttr) ||
-        !read_u32(r, &command->number))
-        return false;
+    const bool complete = read_u32(r, &command->pri) && read_u32(r, &command->delay) && read_u32(r, &command->ttr) &&
+                          read_u32(r, &command->number);
     command->malformed = !at_end(r);
-    return true;
+    return complete;
 }
 
 static bool read_arguments(arguments kind, rest *r, bs_command *command)
@@ -217,7 +203,7 @@ static bool read_arguments(arguments kind, rest *r, bs_command *command)
     case COUNT:
         return read_count(r, &command->number);
     case TUBE:
-        return read_tube(r, command);
+        return read_tube(r, command) && at_end(r);
     case TUBE_DELAY:
         return read_tube_delay(r, command);
     case TUBE_STATE_ID_COUNT:
@@ -226,7 +212,7 @@ static bool read_arguments(arguments kind, rest *r, bs_command *command)
         return read_u32(r, &command->number) && command->number <= INT32_MAX &&
                read_number(r, UINT64_MAX, &command->id) && at_end(r);
     case BATCH_TIMEOUT:
-        return read_u32(r, &command->most) && command->most > 0 && command->most <= BS_BATCH_MAX &&
+        return read_u32(r, &command->batch) && command->batch > 0 && command->batch <= BS_BATCH_MAX &&
                read_u32(r, &command->number) && command->number <= INT32_MAX && at_end(r);
     }
     abort();
@@ -247,7 +233,7 @@ bs_parsed bs_parse(const char *line, size_t length, bs_command *command)
             return BS_PARSED;
         refusal = BS_BAD_FORMAT;
         if (w->verb != BS_VERB_RESERVE)
-            break; /* words of extensions start with that one */
+            break; /* reserve-abort and reserve-batch start with reserve */
     }
     return refusal;
 }

@@ -22,7 +22,7 @@ typedef struct {
     uint32_t delay;  /* seconds; also of a pause */
     uint32_t ttr;    /* seconds */
     uint32_t number; /* body bytes, timeout in seconds, or how many jobs to kick or to list */
-    uint32_t most;   /* jobs of a batch; 0: no batch */
+    uint32_t batch;  /* most jobs of a batch; 0: no batch */
     const char *name;
     size_t name_length;
     uint8_t state;   /* of the jobs to list, as in job.h; 0: any */

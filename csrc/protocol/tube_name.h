@@ -1,4 +1,4 @@
-/* Which names tubes may have (docs/protocol.md, Input). */
+/* Valid names of tubes (docs/protocol.md, Input). */
 #ifndef BS_TUBE_NAME_H
 #define BS_TUBE_NAME_H
 

@@ -33,18 +33,11 @@ bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t b
 
 int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
 {
-    job->created_at = now.wall;
-    return bs_queue_add(queue, job, now);
-}
-
-int bs_queue_add(bs_queue *queue, bs_job *job, bs_now now)
-{
     int error = bs_job_table_add(&queue->jobs, job);
     if (error)
         return error;
-    int64_t deadline = now.mono + (int64_t)job->delay * BS_SECOND;
     job->state = job->delay ? BS_DELAYED : BS_READY;
-    job->at = job->delay ? deadline : now.wall;
+    job->at = job->delay ? now.mono + (int64_t)job->delay * BS_SECOND : now.wall;
     error = bs_binlog_put(queue->binlog, job, now);
     if (error) {
         bs_job_table_remove(&queue->jobs, job);
@@ -57,7 +50,7 @@ int bs_queue_add(bs_queue *queue, bs_job *job, bs_now now)
     if (job->tube->policy && job->tube->policy->expires)
         bs_job_set_expiry(queue, job, now);
     if (job->delay)
-        bs_job_make_delayed(queue, job, deadline);
+        bs_job_make_delayed(queue, job);
     else
         bs_job_make_ready(queue, job, now);
     if (job->separate)
@@ -74,7 +67,7 @@ int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
     const bool throttled = tube->throttles && tube->first_waiter; /* a tube with a waiter stays */
     bs_job_unlink(queue, job);
     bs_job_table_remove(&queue->jobs, job);
-    bs_job_waits_job(queue, job->id, BS_SERVED_DELETED);
+    bs_job_waits_notify(queue, job->id, BS_SERVED_DELETED);
     bs_queue_drop_job(queue, job);
     if (throttled)
         bs_serve_waiters(queue, tube, now);

@@ -8,11 +8,8 @@
 bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t body_size);
 void bs_queue_drop_job(bs_queue *queue, bs_job *job);
 
-/* 0, -ENOSPC or -ENOMEM; the queue owns the job only after 0. */
+/* Inserts a job whose `created_at` is set. 0, -ENOSPC or -ENOMEM; the queue owns the job only after 0. */
 int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now);
-
-/* The same for a job whose time of creation is set. */
-int bs_queue_add(bs_queue *queue, bs_job *job, bs_now now);
 
 /* Deletes a job in any state; `ended` is of entry.h. 0 or -ENOSPC. */
 int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now);

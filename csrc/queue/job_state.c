@@ -140,10 +140,10 @@ bs_session *bs_job_holder(const bs_queue *queue, const bs_job *job)
     return queue->sessions.slots[job->session];
 }
 
-/* The tube, or what has its jobs that a truncate deletes (Q6). */
-static bs_tube *place_of(const bs_job *job)
+/* Returns the tube that has the job in its structures: its own, or `truncated` (Q6). */
+static bs_tube *structures_of(const bs_job *job)
 {
-    return job->mark == job->tube->ready.mark ? job->tube : job->tube->truncated;
+    return job->truncates == job->tube->ready.truncates ? job->tube : job->tube->truncated;
 }
 
 void bs_job_unlink(bs_queue *queue, bs_job *job)
@@ -151,21 +151,21 @@ void bs_job_unlink(bs_queue *queue, bs_job *job)
     bs_tube *tube = job->tube;
     switch (job->state) {
     case BS_READY:
-        bs_ready_remove(&place_of(job)->ready, &queue->jobs, job);
+        bs_ready_remove(&structures_of(job)->ready, &queue->jobs, job);
         bs_head_changed(queue, tube);
         queue->counters->ready--;
         if (job->pri < BS_URGENT_BELOW) {
-            place_of(job)->urgent--;
+            structures_of(job)->urgent--;
             queue->counters->urgent--;
         }
         break;
     case BS_DELAYED:
-        bs_heap_remove(&place_of(job)->delayed, &bs_job_kind, job->place);
+        bs_heap_remove(&structures_of(job)->delayed, &bs_job_kind, job->place);
         queue->counters->delayed--;
         bs_schedule_tube(queue, tube);
         break;
     case BS_BURIED:
-        bs_heap_remove(&place_of(job)->buried, &bs_job_kind, job->place);
+        bs_heap_remove(&structures_of(job)->buried, &bs_job_kind, job->place);
         queue->counters->buried--;
         break;
     case BS_RESERVED:
@@ -249,7 +249,7 @@ void bs_job_make_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_
 void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     /* A claimed job may be put back, so no later job is handed out before. */
-    while (tube->first_waiter && bs_tube_open(tube) && !tube->pending_claims) {
+    while (tube->first_waiter && bs_tube_is_open(tube) && !tube->pending_claims) {
         bs_job *job = bs_ready_first(&tube->ready);
         bs_session *session = job ? first_waiter(queue, tube) : NULL;
         if (!session)
@@ -276,12 +276,11 @@ void bs_job_make_ready(bs_queue *queue, bs_job *job, bs_now now)
     bs_serve_waiters(queue, job->tube, now);
 }
 
-void bs_job_make_delayed(bs_queue *queue, bs_job *job, int64_t deadline)
+void bs_job_make_delayed(bs_queue *queue, bs_job *job)
 {
     job->state = BS_DELAYED;
-    job->mark = job->tube->ready.mark;
-    job->at = deadline;
-    bs_heap_push(&job->tube->delayed, &bs_job_kind, deadline, job);
+    job->truncates = job->tube->ready.truncates;
+    bs_heap_push(&job->tube->delayed, &bs_job_kind, job->at, job);
     queue->counters->delayed++;
     bs_schedule_tube(queue, job->tube);
 }
@@ -289,13 +288,16 @@ void bs_job_make_delayed(bs_queue *queue, bs_job *job, int64_t deadline)
 void bs_job_make_buried(bs_queue *queue, bs_job *job)
 {
     job->state = BS_BURIED;
-    job->mark = job->tube->ready.mark;
+    job->truncates = job->tube->ready.truncates;
     bs_heap_push(&job->tube->buried, &bs_job_kind, ++queue->buried_sequence, job);
     queue->counters->buried++;
 }
 
-void bs_job_bury(bs_queue *queue, bs_job *job, uint32_t reserve_age, bool space, bs_now now)
+void bs_job_bury(bs_queue *queue, bs_job *job, bs_now now)
 {
+    const bool space = bs_binlog_reserve_space(queue->binlog, now);
+    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
+    bs_job_unlink(queue, job);
     job->buries++;
     job->state = BS_BURIED;
     job->at = now.wall;
@@ -305,7 +307,7 @@ void bs_job_bury(bs_queue *queue, bs_job *job, uint32_t reserve_age, bool space,
     if (space)
         bs_binlog_update(queue->binlog, job, reserve_age, now);
     bs_job_make_buried(queue, job);
-    bs_job_waits_job(queue, job->id, BS_SERVED_BURIED);
+    bs_job_waits_notify(queue, job->id, BS_SERVED_BURIED);
 }
 
 static void pause_for_retry(bs_queue *queue, bs_tube *tube, bs_now now)
@@ -321,15 +323,9 @@ static void pause_for_retry(bs_queue *queue, bs_tube *tube, bs_now now)
 bool bs_job_load(bs_queue *queue, bs_job *job, bs_now now)
 {
     const int error = bs_job_has_body(job) ? 0 : bs_body_load(queue->binlog, job);
-    if (!error)
-        return true;
-    if (error != BS_BODY_DAMAGED) {
+    if (error == BS_BODY_DAMAGED)
+        bs_job_bury(queue, job, now);
+    else if (error)
         pause_for_retry(queue, job->tube, now);
-        return false;
-    }
-    const bool space = bs_binlog_reserve_space(queue->binlog, now);
-    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
-    bs_job_unlink(queue, job);
-    bs_job_bury(queue, job, reserve_age, space, now);
-    return false;
+    return !error;
 }

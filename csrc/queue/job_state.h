@@ -13,14 +13,16 @@ void bs_job_unlink(bs_queue *queue, bs_job *job);
 
 /* Hands the job to the first waiting session, if any. Its binlog entry must be written before (Q5). */
 void bs_job_make_ready(bs_queue *queue, bs_job *job, bs_now now);
-void bs_job_make_delayed(bs_queue *queue, bs_job *job, int64_t deadline);
+
+/* The job becomes ready at job->at. */
+void bs_job_make_delayed(bs_queue *queue, bs_job *job);
 void bs_job_make_buried(bs_queue *queue, bs_job *job);
 
-/* Counts the burying of a job that is unlinked; without `space` it gets no entry. */
-void bs_job_bury(bs_queue *queue, bs_job *job, uint32_t reserve_age, bool space, bs_now now);
+/* Buries a job in any state; without space in the binlog it gets no entry. */
+void bs_job_bury(bs_queue *queue, bs_job *job, bs_now now);
 
-/* Makes sure that the body of a job is in memory before a client gets the job. Returns false if it cannot be read: if it
- * is damaged, the job is buried, so that its tube goes on; else the tube pauses for a second. */
+/* Reads the body of a ready job into memory unless it is there. Returns false on failure: a job with a damaged body is
+ * buried, so that its tube continues; after another error the tube pauses for a second. */
 bool bs_job_load(bs_queue *queue, bs_job *job, bs_now now);
 
 /* Removes a job from its structure and reserves it for a session. */
@@ -49,8 +51,8 @@ static inline void bs_serve_throttled(bs_queue *queue, bs_tube *tube, bs_now now
 /* Adds the session to the waiters of all its watched tubes, until `until` at the latest. */
 void bs_queue_wait(bs_queue *queue, bs_session *session, int64_t until);
 
-/* Lets the session wait until `until` at the latest, and for DEADLINE_SOON. `shared`: for this job of this shard.
- * Otherwise until bs_job_wait_end. 0, or -ENOMEM and nothing has changed. */
+/* Lets the session wait until `until` at the latest, and for DEADLINE_SOON. A `shared` wait ends with the job, which is
+ * of this shard; another one ends by bs_job_wait_end. 0, or -ENOMEM and nothing has changed. */
 int bs_queue_wait_for_job(bs_queue *queue, bs_session *session, uint64_t job, bool shared, int64_t until);
 
 /* Ends either wait. */

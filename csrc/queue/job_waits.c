@@ -26,8 +26,6 @@ struct bs_job_wait {
     uint8_t how;         /* bs_served */
 };
 
-/* --- the table -------------------------------------------------------------------------------------------- */
-
 static bs_job_wait **bucket(const bs_job_waits *waits, uint64_t job)
 {
     return &waits->buckets[(job * UINT64_C(0x9E3779B97F4A7C15)) >> 32 & (waits->capacity - 1)];
@@ -71,7 +69,7 @@ static bool add(bs_job_waits *waits, bs_job_wait *wait)
     return true;
 }
 
-/* An empty table has no memory. */
+/* Frees the memory of a table that becomes empty. */
 static void take_from_table(bs_job_waits *waits, bs_job_wait *wait)
 {
     bs_job_wait **at = bucket(waits, wait->job);
@@ -85,8 +83,6 @@ static void take_from_table(bs_job_waits *waits, bs_job_wait *wait)
     waits->buckets = NULL;
     waits->capacity = 0;
 }
-
-/* --- waiting ---------------------------------------------------------------------------------------------- */
 
 static bs_job_wait *wait_for(bs_job_waits *waits, uint64_t job, bool shared)
 {
@@ -119,7 +115,7 @@ int bs_job_wait_add(bs_queue *queue, bs_session *session, uint64_t job, bool sha
     return 0;
 }
 
-uint64_t bs_job_wait_job(const bs_session *session)
+uint64_t bs_job_wait_id(const bs_session *session)
 {
     return session->waiter->wait->job;
 }
@@ -138,8 +134,6 @@ void bs_job_wait_remove(bs_queue *queue, bs_session *session)
         take_from_table(&queue->job_waits, wait);
     free(wait);
 }
-
-/* --- the end ---------------------------------------------------------------------------------------------- */
 
 static void end(bs_job_waits *waits, bs_job_wait *wait, bs_served how, uint64_t generation)
 {

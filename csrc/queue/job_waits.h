@@ -21,18 +21,18 @@ void bs_job_wait_remove(bs_queue *queue, bs_session *session);
 void bs_job_wait_end(bs_queue *queue, const bs_session *session, bs_served how, uint64_t generation);
 
 /* Returns the job that a session waits for. */
-uint64_t bs_job_wait_job(const bs_session *session);
+uint64_t bs_job_wait_id(const bs_session *session);
 
 void bs_job_waits_end_all(bs_queue *queue, uint64_t job, bs_served how);
 
-/* The job has ended (BS_SERVED_DELETED) or is buried; its entry is appended. */
-static inline void bs_job_waits_job(bs_queue *queue, uint64_t job, bs_served how)
+/* Ends all waits for a job that was deleted or buried; its entry is appended. */
+static inline void bs_job_waits_notify(bs_queue *queue, uint64_t job, bs_served how)
 {
     if (queue->job_waits.count)
         bs_job_waits_end_all(queue, job, how);
 }
 
-/* Can a session be answered now? */
+/* Returns whether a session can be answered now. */
 bool bs_job_waits_due(const bs_queue *queue);
 
 /* Answers at most so many sessions through `served`; returns how many. */

@@ -1,7 +1,5 @@
 #include "queue/published_heads.h"
 
-/* --- writing ---------------------------------------------------------------------------------------------- */
-
 static bs_published_head *slot_of(const bs_queue *queue, uint32_t shard, uint32_t slot)
 {
     return &queue->shared->head[shard][slot - 1];
@@ -61,7 +59,7 @@ void bs_heads_publish(bs_queue *queue)
     for (bs_tube *tube; (tube = queue->first_head_changed);) {
         queue->first_head_changed = tube->next_changed;
         tube->head_changed = false;
-        const bs_job *best = bs_tube_open(tube) ? bs_ready_first(&tube->ready) : NULL;
+        const bs_job *best = bs_tube_is_open(tube) ? bs_ready_first(&tube->ready) : NULL;
         write_head(slot_of(queue, queue->shard, tube->head_slot), tube->head_key, best, tube->pending_claims > 0);
     }
 }
@@ -72,8 +70,6 @@ void bs_heads_clear(bs_queue *queue)
         if (__atomic_load_n(&slot_of(queue, queue->shard, slot)->key, __ATOMIC_RELAXED))
             write_head(slot_of(queue, queue->shard, slot), 0, NULL, false);
 }
-
-/* --- reading ---------------------------------------------------------------------------------------------- */
 
 bool bs_head_read(const bs_queue *queue, const bs_tube *tube, bs_published_head *head)
 {

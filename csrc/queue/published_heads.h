@@ -21,7 +21,7 @@ static inline void bs_head_changed(bs_queue *queue, bs_tube *tube)
     queue->first_head_changed = tube;
 }
 
-/* Other workers have other numbers of watchers: assigns or frees the tube's slot. */
+/* Assigns or frees the slot of a tube whose watchers at other workers have changed. */
 void bs_head_watchers_changed(bs_queue *queue, bs_tube *tube);
 
 /* Publishes all changes. */

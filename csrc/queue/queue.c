@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "jobs/job_owners.h"
@@ -59,7 +58,7 @@ static void release_deferred(bs_queue *queue, bs_job *job, bool timed_out, bs_no
         job->state = BS_DELAYED;
         job->at = now.mono + (int64_t)job->delay * BS_SECOND;
         bs_binlog_append_counters(queue->binlog, job, reserve_age, now);
-        bs_job_make_delayed(queue, job, job->at);
+        bs_job_make_delayed(queue, job);
         bs_serve_throttled(queue, job->tube, now);
         return;
     }
@@ -149,7 +148,7 @@ void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
             queue->last_buried_at = job->at;
         bs_job_make_buried(queue, job);
     } else if (job->state == BS_DELAYED && job->at > now.mono) {
-        bs_job_make_delayed(queue, job, job->at);
+        bs_job_make_delayed(queue, job);
     } else {
         int64_t since = job->state == BS_READY ? job->at : now.wall;
         bs_job_make_ready(queue, job, now);
@@ -165,7 +164,7 @@ bs_job *bs_queue_best_job(const bs_session *session)
     bs_job *best = NULL;
     for (uint32_t i = 0; i < session->watch_count; i++) {
         const bs_tube *tube = session->watches[i].tube;
-        bs_job *first = bs_tube_open(tube) ? bs_ready_first(&tube->ready) : NULL;
+        bs_job *first = bs_tube_is_open(tube) ? bs_ready_first(&tube->ready) : NULL;
         if (first && (!best || bs_job_before(first, best)))
             best = first;
     }
@@ -205,12 +204,12 @@ bool bs_queue_any_ready(const bs_session *session)
 
 static bool holds(const bs_queue *queue, const bs_session *session, const bs_job *job)
 {
-    return job->state == BS_RESERVED && bs_job_holder(queue, job) == session;
+    return job && job->state == BS_RESERVED && bs_job_holder(queue, job) == session;
 }
 
 int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
 {
-    if (job->state == BS_RESERVED)
+    if (!job || job->state == BS_RESERVED)
         return -ENOENT;
     bs_job_make_reserved(queue, session, job, now);
     return 0;
@@ -218,7 +217,7 @@ int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_n
 
 int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
 {
-    if (job->state == BS_RESERVED && !holds(queue, session, job))
+    if (!job || (job->state == BS_RESERVED && !holds(queue, session, job)))
         return -ENOENT;
     bs_tube *tube = job->tube;
     tube->deletes++; /* first, because the tube may end with its last job */
@@ -226,11 +225,6 @@ int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now no
     if (error)
         tube->deletes--;
     return error;
-}
-
-int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now)
-{
-    return bs_queue_remove(queue, job, BS_ENDED_TRUNCATED, now);
 }
 
 int bs_queue_truncate_begin(bs_queue *queue, bs_tube *tube)
@@ -247,7 +241,7 @@ int bs_queue_truncate_begin(bs_queue *queue, bs_tube *tube)
     truncated->urgent = tube->urgent;
     /* Nothing is added, and copies to shrink them would hold up other clients. */
     truncated->ready.heap.capacity = truncated->delayed.capacity = truncated->buried.capacity = 0;
-    tube->ready = (bs_ready){.mark = truncated->ready.mark + 1};
+    tube->ready = (bs_ready){.truncates = truncated->ready.truncates + 1};
     tube->delayed = tube->buried = (bs_heap){0};
     tube->urgent = 0;
     tube->truncated = truncated;
@@ -266,7 +260,7 @@ uint32_t bs_queue_truncate_step(bs_queue *queue, bs_tube *tube, uint32_t most, b
     uint32_t deleted = 0;
     bs_job *job = any_truncated(tube);
     /* There is space since the begin, so a delete fails only if the binlog has failed. */
-    while (job && deleted < most && bs_queue_truncate(queue, job, now) == 0) {
+    while (job && deleted < most && bs_queue_remove(queue, job, BS_ENDED_TRUNCATED, now) == 0) {
         deleted++;
         job = any_truncated(tube);
     }
@@ -311,7 +305,7 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
         job->state = BS_DELAYED;
         job->at = now.mono + (int64_t)delay * BS_SECOND;
         bs_binlog_update(queue->binlog, job, reserve_age, now);
-        bs_job_make_delayed(queue, job, job->at);
+        bs_job_make_delayed(queue, job);
         bs_serve_throttled(queue, job->tube, now);
     } else if (space) {
         write_ready(queue, job, reserve_age, now);
@@ -327,10 +321,8 @@ int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pr
         return -ENOENT;
     if (!bs_binlog_reserve_space(queue->binlog, now))
         return -ENOSPC;
-    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
-    bs_job_unlink(queue, job);
     job->pri = pri;
-    bs_job_bury(queue, job, reserve_age, true, now);
+    bs_job_bury(queue, job, now);
     bs_serve_throttled(queue, job->tube, now);
     return 0;
 }
@@ -350,7 +342,7 @@ int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now
 
 int bs_queue_kick_job(bs_queue *queue, bs_job *job, bs_now now)
 {
-    if (job->state != BS_BURIED && job->state != BS_DELAYED)
+    if (!job || (job->state != BS_BURIED && job->state != BS_DELAYED))
         return -ENOENT;
     if (!bs_binlog_reserve_space(queue->binlog, now))
         return -ENOSPC;

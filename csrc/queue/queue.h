@@ -11,7 +11,7 @@
  *   Q4  A session's time in `session_times` is never later than its next deadline; it may be earlier.
  *   Q5  A change is written to the binlog before a waiting session can observe it.
  *   Q6  A truncate moves the structures of a tube's ready, delayed and buried jobs to `truncated` at once, and deletes
- *       these jobs in steps. Until then they are found only by their ids. Their marks differ from the tube's.
+ *       these jobs in steps. Until then they are found only by their ids. Their `truncates` differs from the tube's.
  */
 #ifndef BS_QUEUE_H
 #define BS_QUEUE_H
@@ -40,7 +40,7 @@ int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t se
 
 /* --- starting --- */
 
-/* Adds a job read from the binlog, whose state, times and counters are set. 0 or -ENOMEM. */
+/* Adds a job read from the binlog, whose state, times and counters are set. */
 void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now);
 
 /* --- reserving --- */
@@ -51,22 +51,19 @@ bs_job *bs_queue_best_job(const bs_session *session);
 /* The same, with its body in memory (bs_job_load). */
 bs_job *bs_queue_best_loaded(bs_queue *queue, const bs_session *session, bs_now now);
 
-/* Reserves that job. */
+/* Reserves it. */
 bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now);
 
-/* Does a job of this session time out within a second? */
+/* Returns whether a job of this session times out within a second. */
 bool bs_queue_deadline_soon(const bs_session *session, bs_now now);
 
-/* Does a watched tube have a ready job, paused or not? */
+/* Returns whether a watched tube that is not throttled has a ready job, paused or not. */
 bool bs_queue_any_ready(const bs_session *session);
 
-/* --- jobs: 0, -ENOENT, or -ENOSPC when the binlog has no space (and nothing has changed) --- */
+/* --- jobs: 0, -ENOENT also for NULL, or -ENOSPC when the binlog has no space (and nothing has changed) --- */
 
 int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
 int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
-
-/* Deletes a job that nobody has reserved, together with others of its tube. */
-int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now);
 int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, uint32_t delay, bs_now now);
 int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, bs_now now);
 int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
@@ -84,7 +81,7 @@ uint32_t bs_queue_truncate_step(bs_queue *queue, bs_tube *tube, uint32_t most, b
 
 /* --- time --- */
 
-/* Does everything that is due, in the order of time; returns the next time, INT64_MAX without any. */
+/* Executes everything that is due, in the order of time; returns the next time, INT64_MAX without any. */
 int64_t bs_queue_tick(bs_queue *queue, bs_now now);
 
 #endif

@@ -63,7 +63,7 @@ typedef struct {
     int64_t buried_sequence;
     int64_t last_buried_at;            /* wall; the times of burying rise even if the clock is set back */
     bs_job_waits job_waits;
-    /* The session does not wait any more, except with DELETED, BURIED and NOT_FOUND (job_waits.h). */
+    /* Called when a wait has ended. With DELETED, BURIED and NOT_FOUND the session still waits (job_waits.h). */
     void (*served)(void *context, bs_session *session, bs_served how, bs_job *job, bs_now now);
     void *context;
 } bs_queue;

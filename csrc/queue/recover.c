@@ -38,7 +38,7 @@ typedef struct {
     bs_binlog_file *file; /* the file being read, if it has entries */
     bs_scan scan;     /* of it */
     bool gap_recorded; /* this file records that the one before its number never existed */
-} start;
+} recovery;
 
 /* --- entries ---------------------------------------------------------------------------------------- */
 
@@ -47,7 +47,7 @@ static uint32_t seconds(int64_t nanoseconds)
     return (uint32_t)((nanoseconds + BS_SECOND - 1) / BS_SECOND);
 }
 
-static void set_job(start *s, bs_job *job, const bs_entry *entry)
+static void set_job(recovery *r, bs_job *job, const bs_entry *entry)
 {
     job->pri = entry->pri;
     job->delay = seconds(entry->delay);
@@ -60,111 +60,111 @@ static void set_job(start *s, bs_job *job, const bs_entry *entry)
     job->kicks = entry->kicks;
     job->state = entry->state & 7U;
     job->session = entry->crc;
-    job->at = bs_entry_at(entry, &s->log_time);
+    job->at = bs_entry_at(entry, &r->log_time);
 }
 
-static void leave_file(start *s, const bs_job *job)
+static void leave_file(recovery *r, const bs_job *job)
 {
-    bs_binlog_file *file = bs_binlog_find_file(s->binlog, job->file);
+    bs_binlog_file *file = bs_binlog_find_file(r->binlog, job->file);
     if (file && file->jobs > 0)
         file->jobs--;
 }
 
-static void delete_job(start *s, bs_job *job)
+static void delete_job(recovery *r, bs_job *job)
 {
-    leave_file(s, job);
-    s->binlog->alive -= (int64_t)bs_entry_full_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
-    s->binlog->owed--;
-    s->jobs[job->place] = NULL;
-    bs_job_table_remove(&s->queue->jobs, job);
-    bs_queue_drop_job(s->queue, job);
+    leave_file(r, job);
+    r->binlog->alive -= (int64_t)bs_entry_full_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
+    r->binlog->owed--;
+    r->jobs[job->place] = NULL;
+    bs_job_table_remove(&r->queue->jobs, job);
+    bs_queue_drop_job(r->queue, job);
 }
 
-static int new_job(start *s, const bs_entry *entry, bs_job **made)
+static int new_job(recovery *r, const bs_entry *entry, bs_job **created)
 {
-    const size_t known = s->queue->tubes.count;
+    const size_t known = r->queue->tubes.count;
     bs_tube *tube =
-        bs_tubes_get(&s->queue->tubes, entry->name, entry->name_length, &s->queue->shared->last_tube);
-    if (tube && s->queue->tubes.count > known)
+        bs_tubes_get(&r->queue->tubes, entry->name, entry->name_length, &r->queue->shared->last_tube);
+    if (tube && r->queue->tubes.count > known)
         tube->number = UINT64_MAX; /* bs_queue_restore */
-    bs_job *job = tube ? bs_job_new(entry->id, entry->body_size, s->queue->bodies != NULL) : NULL;
-    if (!job || bs_job_table_add(&s->queue->jobs, job) != 0) {
+    bs_job *job = tube ? bs_job_new(entry->id, entry->body_size, r->queue->bodies != NULL) : NULL;
+    if (!job || bs_job_table_add(&r->queue->jobs, job) != 0) {
         bs_job_free(job);
         return -ENOMEM;
     }
-    s->queue->counters->tubes = s->queue->tubes.count;
+    r->queue->counters->tubes = r->queue->tubes.count;
     job->tube = tube;
     tube->jobs++;
     tube->bytes += entry->body_size;
-    s->queue->counters->job_bytes += bs_job_record_bytes(job);
-    s->jobs = bs_must_fit(s->jobs, s->job_count, &s->job_capacity, sizeof(bs_job *));
-    job->place = s->job_count;
-    s->jobs[s->job_count++] = job;
-    s->binlog->owed++;
-    s->binlog->alive += (int64_t)bs_entry_full_size(job);
-    *made = job;
+    r->queue->counters->job_bytes += bs_job_record_bytes(job);
+    r->jobs = bs_must_grow_u32(r->jobs, r->job_count, &r->job_capacity, sizeof(bs_job *));
+    job->place = r->job_count;
+    r->jobs[r->job_count++] = job;
+    r->binlog->owed++;
+    r->binlog->alive += (int64_t)bs_entry_full_size(job);
+    *created = job;
     return 0;
 }
 
 /* 0, or a negative errno. */
-static int apply_full(start *s, const bs_entry *entry, bs_job *job)
+static int apply_full(recovery *r, const bs_entry *entry, bs_job *job)
 {
     if (job) {
-        leave_file(s, job);
+        leave_file(r, job);
         if (job->has_short)
-            s->binlog->alive -= BS_ENTRY_SHORT;
+            r->binlog->alive -= BS_ENTRY_SHORT;
         job->has_short = 0;
     } else {
-        int error = new_job(s, entry, &job);
+        int error = new_job(r, entry, &job);
         if (error)
             return error;
     }
-    set_job(s, job, entry);
-    job->file = s->number & BS_FILE_NUMBER_MAX;
-    s->file->jobs++;
+    set_job(r, job, entry);
+    job->file = r->number & BS_FILE_NUMBER_MAX;
+    r->file->jobs++;
     /* The last body counts, as for the tools. */
     if (job->separate)
-        return bs_body_recovered(s->queue->bodies, job, &s->scan, entry);
-    return bs_scan_copy_body(&s->scan, s->scan.at, entry, entry->body_size, job->inline_body);
+        return bs_body_recovered(r->queue->bodies, job, &r->scan, entry);
+    return bs_scan_copy_body(&r->scan, r->scan.at, entry, entry->body_size, job->inline_body);
 }
 
 /* A later file records the length of an earlier one. */
-static void take_length(start *s, const bs_entry *entry)
+static void take_length(recovery *r, const bs_entry *entry)
 {
-    if (entry->length_of + 1 == s->number && entry->length == BS_ENTRY_HEADER)
-        s->gap_recorded = true;
-    bs_binlog_file *file = entry->length_of < s->number ? bs_binlog_find_file(s->binlog, entry->length_of) : NULL;
+    if (entry->length_of + 1 == r->number && entry->length == BS_ENTRY_HEADER)
+        r->gap_recorded = true;
+    bs_binlog_file *file = entry->length_of < r->number ? bs_binlog_find_file(r->binlog, entry->length_of) : NULL;
     if (!file)
         return; /* it is not needed any more */
     file->length = (int64_t)entry->length;
-    file->length_in = s->number;
+    file->length_in = r->number;
     file->length_boot = entry->length_boot;
 }
 
-static int apply(start *s, const bs_entry *entry, bs_job *job)
+static int apply(recovery *r, const bs_entry *entry, bs_job *job)
 {
     if (entry->length_of) {
-        take_length(s, entry);
+        take_length(r, entry);
         return 0;
     }
     if (!bs_entry_has_no_job(entry))
-        s->file->used = true;
+        r->file->used = true;
     /* An id in nothing but an unchecked short entry is no reason to skip numbers. */
-    if (entry->id > s->highest_id && (entry->name_length > 0 || entry->sound))
-        s->highest_id = entry->id;
+    if (entry->id > r->highest_id && (entry->name_length > 0 || entry->sound))
+        r->highest_id = entry->id;
     if (entry->state == BS_INVALID) {
         if (job)
-            delete_job(s, job);
+            delete_job(r, job);
         return 0;
     }
     if (entry->name_length > 0)
-        return apply_full(s, entry, job);
+        return apply_full(r, entry, job);
     if (!job)
         return 0; /* it was deleted, or moved to a later file, and the file with its full entry is gone */
     if (!job->has_short)
-        s->binlog->alive += BS_ENTRY_SHORT;
+        r->binlog->alive += BS_ENTRY_SHORT;
     job->has_short = 1;
-    set_job(s, job, entry);
+    set_job(r, job, entry);
     return 0;
 }
 
@@ -172,8 +172,8 @@ static int apply(start *s, const bs_entry *entry, bs_job *job)
 
 static bool find_job(void *context, uint64_t id, bool last, bs_entry *entry)
 {
-    const start *s = context;
-    const bs_job *job = bs_job_table_find(&s->queue->jobs, id);
+    const recovery *r = context;
+    const bs_job *job = bs_job_table_find(&r->queue->jobs, id);
     (void)last;
     if (job)
         *entry = (bs_entry){.name = job->tube->name,
@@ -184,127 +184,127 @@ static bool find_job(void *context, uint64_t id, bool last, bs_entry *entry)
 }
 
 /* Logs a fault. An entry at the end that a crash has cut short is logged, but is no damage. */
-static void report(start *s)
+static void report(recovery *r)
 {
-    const bs_scan *scan = &s->scan;
-    bs_events *events = s->binlog->events;
+    const bs_scan *scan = &r->scan;
+    bs_events *events = r->binlog->events;
     if (scan->torn) {
         bs_events_log(events, BS_WARNING,
-                      "binlog.%u:%" PRIu64 ": the last entry was not written to its end; it is left out", s->number,
+                      "binlog.%u:%" PRIu64 ": the last entry was not written to its end; it is left out", r->number,
                       scan->at);
         return;
     }
     char rest[64] = "the rest of the file is left out";
     if (scan->next < scan->length)
         (void)snprintf(rest, sizeof rest, "reading goes on at %" PRIu64, scan->next);
-    bs_events_log(events, BS_WARNING, "binlog.%u:%" PRIu64 ": unreadable entry: %s; %s", s->number, scan->at,
+    bs_events_log(events, BS_WARNING, "binlog.%u:%" PRIu64 ": unreadable entry: %s; %s", r->number, scan->at,
                   scan->fault, rest);
-    s->file->damaged = true;
-    s->file->end_unreadable = scan->next >= scan->length;
+    r->file->damaged = true;
+    r->file->end_unreadable = scan->next >= scan->length;
 }
 
-static int read_entries(start *s)
+static int read_entries(recovery *r)
 {
-    int found;
-    while ((found = bs_scan_next(&s->scan)) != BS_SCAN_END) {
-        if (found == -ENOMEM)
-            return found;
-        if (found < 0)
-            bs_scan_set_unreadable(&s->scan, found);
-        if (found != BS_SCAN_ENTRY) {
-            report(s);
-            bs_scan_skip(&s->scan);
+    int kind;
+    while ((kind = bs_scan_next(&r->scan)) != BS_SCAN_END) {
+        if (kind == -ENOMEM)
+            return kind;
+        if (kind < 0)
+            bs_scan_set_unreadable(&r->scan, kind);
+        if (kind != BS_SCAN_ENTRY) {
+            report(r);
+            bs_scan_skip(&r->scan);
             continue;
         }
-        int error = apply(s, &s->scan.entry, bs_job_table_find(&s->queue->jobs, s->scan.entry.id));
+        int error = apply(r, &r->scan.entry, bs_job_table_find(&r->queue->jobs, r->scan.entry.id));
         if (error)
             return error;
     }
-    s->binlog->total += (int64_t)s->scan.end - s->file->bytes;
-    s->file->bytes = (int64_t)s->scan.end;
+    r->binlog->total += (int64_t)r->scan.end - r->file->bytes;
+    r->file->bytes = (int64_t)r->scan.end;
     return 0;
 }
 
-static void keep_bad_file(start *s, const char *name, const char *why)
+static void keep_bad_file(recovery *r, const char *name, const char *why)
 {
     char kept[BS_RENAMED_MAX];
-    bool renamed = bs_rename_with_suffix(s->binlog->dir_fd, name, BS_BAD_SUFFIX, kept) == 0;
-    bs_events_log(s->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; %s%s", name, why,
+    bool renamed = bs_rename_with_suffix(r->binlog->dir_fd, name, BS_BAD_SUFFIX, kept) == 0;
+    bs_events_log(r->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; %s%s", name, why,
                   renamed ? "kept as " : "it stays where it is", renamed ? kept : "");
 }
 
 /* A preallocated file, or one without entries. The space of a sparse one is not kept: a preallocated file has its
  * blocks on the disk. */
-static void keep_empty(start *s)
+static void keep_empty(recovery *r)
 {
     struct stat status;
-    bs_binlog_file *file = bs_binlog_add_file(s->binlog, s->number, BS_ENTRY_HEADER);
-    if (s->scan.length <= BS_ENTRY_HEADER || s->scan.version != BS_VERSION || fstat(s->scan.fd, &status) != 0)
+    bs_binlog_file *file = bs_binlog_add_file(r->binlog, r->number, BS_ENTRY_HEADER);
+    if (r->scan.length <= BS_ENTRY_HEADER || r->scan.version != BS_VERSION || fstat(r->scan.fd, &status) != 0)
         return;
-    bool sparse = (uint64_t)status.st_blocks * BLOCK < s->scan.length;
-    file->unused = sparse ? BS_ENTRY_HEADER : (int64_t)s->scan.length;
+    bool sparse = (uint64_t)status.st_blocks * BLOCK < r->scan.length;
+    file->unused = sparse ? BS_ENTRY_HEADER : (int64_t)r->scan.length;
 }
 
 /* Truncates the zeros after the last entry, which a kill has left. */
-static void truncate_zeros(start *s, const char *name)
+static void truncate_zeros(recovery *r, const char *name)
 {
-    const bs_binlog_file *file = s->file;
+    const bs_binlog_file *file = r->file;
     int error = 0;
-    if (file->damaged || file->bytes >= (int64_t)s->scan.length ||
-        !bs_scan_rest_is_zero(&s->scan, (uint64_t)file->bytes, &error))
+    if (file->damaged || file->bytes >= (int64_t)r->scan.length ||
+        !bs_scan_rest_is_zero(&r->scan, (uint64_t)file->bytes, &error))
         return;
-    int fd = bs_open_regular(s->binlog->dir_fd, name, O_RDWR);
+    int fd = bs_open_regular(r->binlog->dir_fd, name, O_RDWR);
     if (fd < 0)
         return; /* the file is only larger than needed */
     (void)bs_io_truncate(fd, file->bytes);
     (void)close(fd);
 }
 
-static int read_opened(start *s, const char *name, int fd)
+static int read_opened(recovery *r, const char *name, int fd)
 {
-    int kind = bs_scan_file(&s->scan, fd, s->number, UINT64_MAX);
+    int kind = bs_scan_file(&r->scan, fd, r->number, UINT64_MAX);
     if (kind == -ENOMEM)
         return kind;
     if (kind < 0) {
-        keep_bad_file(s, name, strerror(-kind));
+        keep_bad_file(r, name, strerror(-kind));
         return 0;
     }
     if (kind == BS_SCAN_EMPTY) {
-        keep_empty(s);
+        keep_empty(r);
         return 0;
     }
     if (kind == BS_SCAN_VERSION) {
         char why[64];
-        (void)snprintf(why, sizeof why, "its version is %d, not 7 or 5", s->scan.version);
-        keep_bad_file(s, name, why);
+        (void)snprintf(why, sizeof why, "its version is %d, not 7 or 5", r->scan.version);
+        keep_bad_file(r, name, why);
         return 0;
     }
-    s->file = bs_binlog_add_file(s->binlog, s->number, BS_ENTRY_HEADER);
-    int error = read_entries(s);
+    r->file = bs_binlog_add_file(r->binlog, r->number, BS_ENTRY_HEADER);
+    int error = read_entries(r);
     if (!error)
-        truncate_zeros(s, name);
+        truncate_zeros(r, name);
     return error;
 }
 
 /* A file that cannot be opened is not damaged: a start without it would lose its jobs. */
-static int read_file(start *s, uint32_t number)
+static int read_file(recovery *r, uint32_t number)
 {
     const bs_file_name name = bs_name_of_file(number, "");
-    s->number = number;
-    s->binlog->last_number = number;
-    int fd = bs_open_regular(s->binlog->dir_fd, name.text, O_RDONLY);
+    r->number = number;
+    r->binlog->last_number = number;
+    int fd = bs_open_regular(r->binlog->dir_fd, name.text, O_RDONLY);
     if (fd == BS_NOT_REGULAR) {
-        bs_events_log(s->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; it stays where it is", name.text,
+        bs_events_log(r->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; it stays where it is", name.text,
                       bs_open_error(fd));
         return 0;
     }
     if (fd < 0) {
-        s->binlog->unopened = name;
+        r->binlog->unopened = name;
         return fd;
     }
-    int error = read_opened(s, name.text, fd);
+    int error = read_opened(r, name.text, fd);
     (void)close(fd);
-    s->scan.fd = -1;
+    r->scan.fd = -1;
     return error;
 }
 
@@ -361,42 +361,42 @@ static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint
 /* --- into the queue --------------------------------------------------------------------------------- */
 
 /* A clock that was set back must not lengthen a delay. */
-static int64_t delay_left(const start *s, const bs_job *job)
+static int64_t delay_left(const recovery *r, const bs_job *job)
 {
-    const int64_t left = job->at - s->now.wall;
+    const int64_t left = job->at - r->now.wall;
     const int64_t most = (int64_t)job->delay * BS_SECOND;
     return left < most ? left : most;
 }
 
 /* Buried jobs in the order of burying, all others by id, which is the order in which most leave. */
-static void restore(start *s)
+static void restore(recovery *r)
 {
     uint32_t kept = 0;
     bool sorted = true;
-    for (uint32_t i = 0; i < s->job_count; i++) {
-        if (!s->jobs[i])
+    for (uint32_t i = 0; i < r->job_count; i++) {
+        if (!r->jobs[i])
             continue;
-        s->jobs[kept] = s->jobs[i];
-        sorted = sorted && (kept == 0 || s->jobs[kept - 1]->id < s->jobs[kept]->id);
+        r->jobs[kept] = r->jobs[i];
+        sorted = sorted && (kept == 0 || r->jobs[kept - 1]->id < r->jobs[kept]->id);
         kept++;
     }
     if (!sorted)
-        qsort(s->jobs, kept, sizeof(bs_job *), bs_job_compare_ids);
+        qsort(r->jobs, kept, sizeof(bs_job *), bs_job_compare_ids);
     uint32_t buried = 0;
     for (uint32_t i = 0; i < kept; i++) {
-        bs_job *job = s->jobs[i];
+        bs_job *job = r->jobs[i];
         if (job->state == BS_BURIED) {
-            s->jobs[buried++] = job;
+            r->jobs[buried++] = job;
             continue;
         }
         if (job->state == BS_DELAYED)
-            job->at = s->now.mono + delay_left(s, job);
-        bs_queue_restore(s->queue, job, s->now);
+            job->at = r->now.mono + delay_left(r, job);
+        bs_queue_restore(r->queue, job, r->now);
     }
     if (buried > 1)
-        qsort(s->jobs, buried, sizeof(bs_job *), bs_job_compare_buried);
+        qsort(r->jobs, buried, sizeof(bs_job *), bs_job_compare_buried);
     for (uint32_t i = 0; i < buried; i++)
-        bs_queue_restore(s->queue, s->jobs[i], s->now);
+        bs_queue_restore(r->queue, r->jobs[i], r->now);
 }
 
 static void raise_to(uint64_t *number, uint64_t least)
@@ -409,21 +409,21 @@ static void raise_to(uint64_t *number, uint64_t least)
 
 int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
 {
-    start s = {.binlog = binlog, .queue = queue, .now = now};
+    recovery r = {.binlog = binlog, .queue = queue, .now = now};
     uint32_t *numbers = NULL;
     size_t count = 0;
     uint32_t highest_renamed = 0;
-    int error = bs_scan_init(&s.scan, WINDOW);
-    s.scan.find_job = find_job;
-    s.scan.context = &s;
+    int error = bs_scan_init(&r.scan, WINDOW);
+    r.scan.find_job = find_job;
+    r.scan.context = &r;
     if (!error)
         error = list_files(binlog, &numbers, &count, &highest_renamed);
     if (!error)
         error = bs_unsynced_settle(binlog, numbers, count);
     for (size_t i = 0; i < count && !error; i++) {
-        s.gap_recorded = false;
-        error = read_file(&s, numbers[i]);
-        if (i > 0 && numbers[i] != numbers[i - 1] + 1 && !s.gap_recorded)
+        r.gap_recorded = false;
+        error = read_file(&r, numbers[i]);
+        if (i > 0 && numbers[i] != numbers[i - 1] + 1 && !r.gap_recorded)
             bs_events_log(binlog->events, BS_WARNING, "binlog.%u follows binlog.%u: files between them are missing",
                           numbers[i], numbers[i - 1]);
     }
@@ -431,15 +431,15 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
         binlog->last_number = highest_renamed; /* or a later file of that number could not be renamed */
     if (!error) {
         bs_lengths_check(binlog);
-        restore(&s);
-        raise_to(&queue->shared->last_id, s.highest_id);
-        raise_to(&queue->shared->last_tube, s.highest_id); /* bs_queue_restore */
+        restore(&r);
+        raise_to(&queue->shared->last_id, r.highest_id);
+        raise_to(&queue->shared->last_tube, r.highest_id); /* bs_queue_restore */
         if (count > 0)
             bs_events_log(binlog->events, BS_INFO, "read %zu binlog file%s: %zu job%s", count, count == 1 ? "" : "s",
                           queue->jobs.count, queue->jobs.count == 1 ? "" : "s");
     }
     free(numbers);
-    free(s.jobs);
-    bs_scan_free(&s.scan);
+    free(r.jobs);
+    bs_scan_free(&r.scan);
     return error;
 }

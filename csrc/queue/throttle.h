@@ -23,7 +23,7 @@ void bs_throttle_unreserved(bs_queue *queue, bs_tube *tube);
 /* A claim was cancelled: its token returns. */
 void bs_throttle_return_token(bs_queue *queue, bs_tube *tube, bs_now now);
 
-/* When the next token is there; the tube is throttled for its rate. */
+/* Returns the time of the next token of a tube that is throttled for its rate. */
 int64_t bs_throttle_token_at(const bs_tube *tube);
 
 /* Sets the throttles of a tube whose policy has changed, NULL for none. */

@@ -10,9 +10,7 @@
 #include "queue/throttle.h"
 #include "queue/tube_refs.h"
 
-/* --- all tubes -------------------------------------------------------------------------------------------- */
-
-static void resolve(bs_tubes *tubes, const bs_policies *policies)
+static void assign_policies(bs_tubes *tubes, const bs_policies *policies)
 {
     tubes->policies = policies;
     for (bs_tube *tube = tubes->first; tube; tube = tube->next)
@@ -41,8 +39,8 @@ static void reset_expiries(bs_queue *queue, bs_now now)
 
 void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now)
 {
-    resolve(&queue->tubes, policies);
-    resolve(&queue->remote_tubes, policies);
+    assign_policies(&queue->tubes, policies);
+    assign_policies(&queue->remote_tubes, policies);
     queue->no_tube->policy = NULL;
     bs_policies_free(queue->policies);
     queue->policies = policies;
@@ -54,8 +52,6 @@ void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now)
     for (bs_tube *tube = queue->tubes.first; tube; tube = tube->next)
         bs_serve_waiters(queue, tube, now);
 }
-
-/* --- puts ------------------------------------------------------------------------------------------------- */
 
 bs_refused bs_policy_refusal(const bs_tube *tube, uint32_t body_size)
 {
@@ -88,8 +84,6 @@ uint32_t bs_policy_delay(bs_queue *queue, const bs_policy *policy, uint32_t dela
     return policy->max_delay;
 }
 
-/* --- jobs that come back ---------------------------------------------------------------------------------- */
-
 uint32_t bs_policy_backoff(bs_queue *queue, const bs_job *job)
 {
     enum { DOUBLINGS = 32 };
@@ -118,10 +112,7 @@ bool bs_policy_ends(const bs_job *job, bs_now now)
 
 static void bury(bs_queue *queue, bs_job *job, bs_now now)
 {
-    const bool space = bs_binlog_reserve_space(queue->binlog, now);
-    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
-    bs_job_unlink(queue, job);
-    bs_job_bury(queue, job, reserve_age, space, now);
+    bs_job_bury(queue, job, now);
     bs_serve_throttled(queue, job->tube, now);
 }
 
@@ -159,7 +150,7 @@ static bool move_job(bs_queue *queue, bs_job *job, const char *name, bs_now now)
         bs_refs_free_unused(queue, tube);
         return false;
     }
-    if (bs_queue_add(queue, copy, now) != 0) {
+    if (bs_queue_insert(queue, copy, now) != 0) {
         bs_queue_drop_job(queue, copy);
         return false;
     }

@@ -14,11 +14,10 @@
 /* Owns the policies from now on, NULL for none, and frees the previous ones. */
 void bs_queue_set_policies(bs_queue *queue, bs_policies *policies, bs_now now);
 
-/* The tube has a policy. Returns why that refuses a job with such a body (with CR LF), or BS_REFUSED_REASONS. */
+/* Returns why the policy of the tube refuses a job with such a body (with CR LF), or BS_REFUSED_REASONS. */
 bs_refused bs_policy_refusal(const bs_tube *tube, uint32_t body_size);
 
-/* Sets the TTR and the delay of a new job of a tube with a policy to what a client has given, and the policy makes of
- * that. */
+/* Sets the delay and the TTR of a new job of a tube with a policy from those of the put. */
 void bs_policy_set_times(bs_queue *queue, bs_job *job, uint32_t delay, uint32_t ttr);
 
 /* Returns the delay of a job that a client puts or releases into a tube with a policy. */
@@ -27,14 +26,14 @@ uint32_t bs_policy_delay(bs_queue *queue, const bs_policy *policy, uint32_t dela
 /* Returns the delay of a job that comes back to a tube whose policy has a backoff. */
 uint32_t bs_policy_backoff(bs_queue *queue, const bs_job *job);
 
-/* Does a reserved job of a tube with a policy end when it comes back? It has expired, or was reserved as often as the
- * policy allows; a kick allows it as often again. */
+/* Returns whether the policy ends a reserved job when it comes back: the job has expired, or was reserved as often as
+ * the policy allows since its put or last kick. */
 bool bs_policy_ends(const bs_job *job, bs_now now);
 
 /* Deletes jobs that have expired, and sets the time of the next one. */
 void bs_policy_expire(bs_queue *queue, bs_tube *tube, bs_now now);
 
-/* Buries, deletes or moves such a job; false: it does not end. */
+/* Buries, deletes or moves a job that the policy ends; false: it does not. */
 bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now);
 
 #endif

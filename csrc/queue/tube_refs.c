@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "queue/job_state.h"
@@ -71,7 +70,7 @@ static void counts_changed(bs_queue *queue, bs_tube *tube)
     queue->last_changed = tube;
 }
 
-/* A tube without references has ended, however briefly; the next one of its name has a new number. */
+/* A tube ends with its last reference, so it has a new number if another one comes before the counts are sent. */
 static void renumber_unused(bs_queue *queue, bs_tube *tube)
 {
     if (!tube->counts_changed || tube->users > 0 || tube->watchers > 0 || tube->pins > 0)

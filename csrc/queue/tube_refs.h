@@ -1,4 +1,4 @@
-/* Which sessions use and watch a tube, and how long the tube lives because of it.
+/* Tube references: counts of the sessions that use and watch a tube, which keep it.
  *
  * A tube of another shard is *remote*: it has a name and the sums of its local users and watchers, which its worker
  * receives as COUNT frames. So a session has all its tubes locally, even if their jobs are elsewhere.

@@ -18,13 +18,11 @@ static bool cannot_continue(const bs_server *server, const bs_session *session)
 /* A shard where it may hold a job; -1: none. */
 static int may_hold_at(const bs_session *session)
 {
-    for (uint32_t shard = 0; session->remote && shard < BS_MAX_WORKERS; shard++)
-        if (bs_shard_set_has(&session->remote->holding_shards, shard))
-            return (int)shard;
-    return -1;
+    return session->remote ? bs_shard_set_next(&session->remote->holding_shards, 0) : -1;
 }
 
-static bool may_be_idle(const bs_server *server, const bs_session *session)
+/* Returns whether the idle timeout does not apply. */
+static bool is_exempt(const bs_server *server, const bs_session *session)
 {
     return cannot_continue(server, session) || session->reserved.count > 0 ||
            bs_remote_awaits_replies(session) || (session->remote && session->remote->holds_remote_job) ||
@@ -35,9 +33,9 @@ static bool may_be_idle(const bs_server *server, const bs_session *session)
 /* Returns true if the session must end. */
 static bool idle_too_long(bs_server *server, bs_session *session, bs_now now)
 {
-    bool not_idle_at = may_be_idle(server, session);
-    int shard = not_idle_at ? -1 : may_hold_at(session);
-    if (!not_idle_at && shard < 0)
+    const bool exempt = is_exempt(server, session);
+    int shard = exempt ? -1 : may_hold_at(session);
+    if (!exempt && shard < 0)
         return true;
     if (session->remote)
         session->remote->holds_remote_job = false;

@@ -263,6 +263,7 @@ void bs_core_resume_sessions(bs_core *core, bs_now now)
 void bs_core_wake(bs_core *core)
 {
     uint64_t one = 1;
+    core->round_due = true;
     ssize_t written = write(core->wake_fd, &one, sizeof one);
     (void)written; /* a full counter is readable as well */
 }

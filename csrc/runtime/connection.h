@@ -14,7 +14,6 @@ bool bs_core_receive_descriptors(bs_core *core);
  * has `moved` here watches nothing yet. */
 bs_session *bs_connection_open(bs_core *core, int fd, bool moved);
 
-/* Starts the trace of a session. */
 void bs_connection_trace(bs_core *core, bs_session *session, bs_now now);
 
 /* Executes a session's input, and receives once more. */
@@ -35,7 +34,7 @@ void bs_core_run_runnable(bs_core *core, bs_now now);
 /* The same, and makes the next bs_core_run start with a round. */
 void bs_core_resume_sessions(bs_core *core, bs_now now);
 
-/* Wakes Python's event loop, so that it calls bs_core_run. */
+/* Wakes Python's event loop, so that it calls bs_core_run, which then starts with a round. */
 void bs_core_wake(bs_core *core);
 
 #endif

@@ -14,8 +14,8 @@ static int add_line(bs_bytes *text, const char *line, size_t length)
     return error ? error : bs_bytes_append(text, "\n", 1);
 }
 
-/* Its first watched tubes and reserved jobs. */
-static int list(const bs_session *session, bs_bytes *text)
+/* Appends the first watched tubes, an empty line, and the first reserved jobs. */
+static int append_lists(const bs_session *session, bs_bytes *text)
 {
     char number[24];
     int error = 0;
@@ -24,7 +24,7 @@ static int list(const bs_session *session, bs_bytes *text)
     if (!error)
         error = bs_bytes_append(text, "\n", 1);
     for (uint32_t i = 0; i < session->reserved.count && i < JOBS_MOST && !error; i++) {
-        const bs_job *job = session->reserved.slots[i].thing;
+        const bs_job *job = session->reserved.slots[i].item;
         int digits = snprintf(number, sizeof number, "%" PRIu64, job->id);
         error = add_line(text, number, (size_t)digits);
     }
@@ -41,7 +41,7 @@ int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_info *facts)
         return 0;
     bs_bytes *text = &core->server.upcalls.taken.bytes;
     bs_bytes_free(text);
-    if (list(session, text) != 0)
+    if (append_lists(session, text) != 0)
         return -ENOMEM;
     *facts = (bs_session_info){
         .number = session->proxy ? session->home : session->id,

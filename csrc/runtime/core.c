@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "api/server.h"
 #include "api/transfer.h"
@@ -16,7 +15,7 @@
 #include "binlog_files/entry.h"
 #include "commands/command_stream.h"
 #include "commands/long_commands.h"
-#include "commands/reserve.h"
+#include "commands/waiting.h"
 #include "queue/published_heads.h"
 #include "queue/job_waits.h"
 #include "queue/queue.h"
@@ -25,7 +24,6 @@
 #include "runtime/round.h"
 #include "runtime/worker_links.h"
 #include "server/replies.h"
-#include "server/slow_log.h"
 #include "server/timeout_schedule.h"
 #include "server/trace.h"
 #include "workers/barrier.h"
@@ -63,13 +61,8 @@ static bool open_descriptors(bs_core *core)
         return false;
     /* Tagged by their own numbers; session ids are above 32 bits. Each write and expiry is an edge, so they are
      * not read. */
-    int fds[] = {core->timer_fd, core->wake_fd};
-    for (int i = 0; i < 2; i++) {
-        struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = (uint64_t)fds[i]};
-        if (epoll_ctl(core->epoll_fd, EPOLL_CTL_ADD, fds[i], &event) != 0)
-            return false;
-    }
-    return true;
+    return bs_core_epoll(core, EPOLL_CTL_ADD, core->timer_fd, (uint64_t)core->timer_fd, EPOLLIN | EPOLLET) == 0 &&
+           bs_core_epoll(core, EPOLL_CTL_ADD, core->wake_fd, (uint64_t)core->wake_fd, EPOLLIN | EPOLLET) == 0;
 }
 
 /* Replaces a string of the caller by a copy. */
@@ -220,12 +213,6 @@ int bs_transfer_add(bs_transfer *transfer, const bs_core *from)
     return bs_transfer_add_source(transfer, &(bs_transfer_source){&from->server.queue.jobs, load_body, from->binlog});
 }
 
-static void close_if_open(int fd)
-{
-    if (fd >= 0)
-        (void)close(fd);
-}
-
 void bs_core_free(bs_core *core)
 {
     if (!core)
@@ -234,7 +221,7 @@ void bs_core_free(bs_core *core)
     for (uint32_t i = 0; i < core->server.queue.sessions.count; i++) {
         const bs_session *session = core->server.queue.sessions.slots[i];
         if (session) {
-            close_if_open(session->fd);
+            bs_close(session->fd);
             bs_trace_free(session->trace);
         }
     }
@@ -247,61 +234,12 @@ void bs_core_free(bs_core *core)
     bs_long_commands_free(&core->server);
     bs_barriers_free(&core->server.barriers);
     bs_latency_free(&core->server.latency);
-    close_if_open(core->timer_fd);
-    close_if_open(core->wake_fd);
-    close_if_open(core->epoll_fd);
+    bs_close(core->timer_fd);
+    bs_close(core->wake_fd);
+    bs_close(core->epoll_fd);
     free((char *)core->config.binlog_dir);
     free((char *)core->config.colocate);
     free(core);
-}
-
-void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_ns)
-{
-    core->server.max_job_size = max_job_size;
-    if (core->binlog && core->binlog->sync_interval_ns >= 0 && sync_interval_ns >= 0)
-        core->binlog->sync_interval_ns = sync_interval_ns;
-    core->round_due = true; /* replies that wait for a sync may leave now */
-    bs_core_wake(core);
-}
-
-void bs_core_limit(bs_core *core, const bs_limits *limits, bs_now now)
-{
-    core->server.limits = *limits;
-    bs_timeouts_changed(&core->server, now);
-    core->round_due = true;
-    bs_core_wake(core);
-}
-
-void bs_core_trace(bs_core *core, int level, int64_t slow_ns)
-{
-    bs_server *server = &core->server;
-    bool slow = server->tracing.slow_ns > 0;
-    server->tracing.level = level;
-    server->tracing.slow_ns = slow_ns;
-    for (uint32_t slot = 0; slot < server->queue.sessions.count; slot++) {
-        bs_session *session = server->queue.sessions.slots[slot];
-        if (!session || session->proxy)
-            continue;
-        if (!bs_trace_enabled(server)) {
-            bs_trace_free(session->trace);
-            session->trace = NULL;
-        } else if (!session->trace) {
-            bs_connection_trace(core, session, bs_now_read());
-        } else if (slow != (slow_ns > 0)) {
-            bs_slow_begin(&session->trace->slow, session);
-        }
-    }
-}
-
-void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, bs_now now)
-{
-    if (!core->binlog || core->fatal) {
-        *state = (bs_compact_state){.outcome = BS_STEP_DONE};
-        return;
-    }
-    bs_compact_more(core->binlog, per_cent, state, now);
-    core->round_due = true;
-    bs_core_wake(core);
 }
 
 const char *bs_core_error(const bs_core *core)
@@ -362,7 +300,7 @@ uint64_t bs_core_open(bs_core *core, bs_now now)
     return session->id;
 }
 
-/* The session of a call that gives it input. */
+/* Returns the session of a call that gives it input, NULL if the session takes none any more. */
 static bs_session *find_open(bs_core *core, uint64_t id, bs_now now)
 {
     bs_session *session = bs_core_begin_call(core, id, now);
@@ -421,9 +359,9 @@ int64_t bs_core_tick(bs_core *core, bs_now now)
 {
     bs_latency_begin(&core->server.latency, now.mono);
     int64_t next = bs_queue_tick(&core->server.queue, now);
-    int64_t timeout_place = bs_timeouts_tick(core, now);
+    int64_t timeout_at = bs_timeouts_tick(core, now);
     bs_core_run_runnable(core, now);
-    return next < timeout_place ? next : timeout_place;
+    return next < timeout_at ? next : timeout_at;
 }
 
 int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)

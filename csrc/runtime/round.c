@@ -7,12 +7,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "commands/command_stream.h"
 #include "commands/long_commands.h"
-#include "commands/wait.h"
 #include "queue/job_waits.h"
 #include "queue/queue.h"
 #include "runtime/connection.h"
@@ -24,7 +22,8 @@
 
 enum {
     EVENTS_PER_ROUND = 256,
-    MESSAGES_PER_ROUND = 8
+    MESSAGES_PER_ROUND = 8,
+    ANSWERS_PER_ROUND = 128 /* to sessions that wait for a job, so that other clients wait for a few only */
 };
 
 /* --- a round ---------------------------------------------------------------------------------------------- */
@@ -33,7 +32,7 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
 {
     uint64_t tag = event->data.u64;
     if (tag == (uint64_t)core->wake_fd)
-        return; /* its causes are looked at in every round */
+        return; /* every round looks for finished work of the threads */
     if (tag == (uint64_t)core->timer_fd) {
         core->timer_at = INT64_MAX;
         return;
@@ -98,7 +97,7 @@ static bool has_work(const bs_core *core)
 }
 
 /* A single client gains nothing from a sync on another thread, which costs two wake-ups. */
-static bool alone(const bs_core *core)
+static bool has_one_active_client(const bs_core *core)
 {
     const bs_session_list *held = &core->server.held;
     if (core->many_held || held->first != held->last || has_work(core))
@@ -153,8 +152,7 @@ static void mark_started(bs_core *core)
     bs_latency_sync_started(&core->server.latency);
 }
 
-/* Releases the replies that waited for the sync. */
-static void release(bs_core *core)
+static void release_replies(bs_core *core)
 {
     bs_session_list *held = &core->server.held;
     bs_latency_sync_ended(&core->server.latency);
@@ -184,7 +182,7 @@ int bs_round_commit(bs_core *core, bs_now now, bool here)
         if (here && binlog->dirty) { /* no reply waits for deferred entries, so they must not delay others here */
             result = bs_binlog_sync_here(binlog, now);
             if (result == 0)
-                release(core);
+                release_replies(core);
         } else {
             result = bs_binlog_start_sync(binlog);
         }
@@ -200,7 +198,7 @@ int bs_round_poll(bs_core *core, bool wait, bs_now now)
     if (ended < 0)
         set_fatal(core);
     if (ended > 0)
-        release(core);
+        release_replies(core);
     return ended < 0 ? BS_ERR_BINLOG : 0;
 }
 
@@ -211,7 +209,7 @@ int bs_round_stop(bs_core *core, bs_now now)
         return BS_ERR_BINLOG;
     }
     mark_started(core);
-    release(core);
+    release_replies(core);
     bs_latency_end(&core->server.latency, now.mono);
     send_replies(core, now);
     return 0;
@@ -239,12 +237,12 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
         bs_reserves_run(&core->server, now);
     } while (core->server.runnable.first);
     if (core->server.queue.job_waits.first_ended)
-        bs_waits_run(&core->server, now);
+        (void)bs_job_waits_answer(&core->server.queue, ANSWERS_PER_ROUND, now);
     if (core->server.first_long_command)
         bs_long_commands_run(&core->server, bs_distinct_time(&core->server, now));
     if (bs_barrier_busy(&core->server))
         bs_barrier_round(&core->server, (uint32_t)count, count < EVENTS_PER_ROUND, now);
-    bool here = alone(core);
+    bool here = has_one_active_client(core);
     if (here)
         bs_links_send(core); /* frames need not wait for a sync in this thread */
     if (bs_round_commit(core, now, here) != 0)

@@ -12,7 +12,7 @@
 
 #include "runtime/core_state.h"
 
-/* 0, or BS_ERR_BINLOG and the core is `fatal`. */
+/* These functions return 0, or BS_ERR_BINLOG and the core is `fatal`. */
 
 /* Ends a round except for sending: writes, and starts a sync that is due or, with `here`, syncs in this thread. */
 int bs_round_commit(bs_core *core, bs_now now, bool here);
@@ -20,7 +20,7 @@ int bs_round_commit(bs_core *core, bs_now now, bool here);
 /* Releases the replies of a sync that has ended; waits for it if asked to. */
 int bs_round_poll(bs_core *core, bool wait, bs_now now);
 
-/* Writes and syncs everything, and sends the replies that waited. 0 or BS_ERR_BINLOG. */
+/* Writes and syncs everything, and sends the replies that waited. */
 int bs_round_stop(bs_core *core, bs_now now);
 
 #endif

@@ -43,70 +43,8 @@ static void must_append(bs_bytes *bytes, const char *data, size_t length)
         abort(); /* received bytes can be neither refused nor dropped */
 }
 
-/* --- proxies ---------------------------------------------------------------------------------------------- */
-
-/* Finds or opens the proxy for a session of worker `shard`. NULL: it has failed, and its home has got ENDED; frames for
- * it are ignored until CLOSE. */
-static bs_session *proxy_for(bs_core *core, uint32_t shard, uint64_t home)
-{
-    bs_proxies *proxies = &core->peers[shard].proxies;
-    bs_proxy *entry = bs_proxies_find(proxies, home);
-    if (entry)
-        return bs_core_find(core, entry->proxy);
-    entry = bs_proxies_add(proxies, home);
-    bs_session *session = bs_refs_open_proxy(&core->server.queue);
-    if (!session) {
-        bs_outbox_must_add(&core->server.outboxes[shard], BS_FRAME_ENDED, home, NULL, 0);
-        return NULL;
-    }
-    session->peer = (uint8_t)shard;
-    session->home = home;
-    entry->proxy = session->id;
-    return session;
-}
-
-void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now)
-{
-    bs_server *server = &core->server;
-    bs_outbox *outbox = &server->outboxes[session->peer];
-    if (session->may_leave > 0 && server->peers[session->peer] == BS_PEER_UP) {
-        bool was_blocked = bs_stream_blocked(server, session);
-        if (bs_outbox_add(outbox, BS_FRAME_OUTPUT, session->home, NULL, 0, bs_bytes_data(&session->out),
-                          session->may_leave) != 0)
-            session->broken = true;
-        else
-            bs_session_sent(session, session->may_leave);
-        if (was_blocked && !bs_stream_blocked(server, session))
-            bs_session_list_add(&server->runnable, session);
-    }
-    if (!session->broken)
-        return;
-    /* Without its replies the client cannot continue either. */
-    if (server->peers[session->peer] != BS_PEER_DOWN)
-        bs_outbox_must_add(outbox, BS_FRAME_ENDED, session->home, NULL, 0);
-    bs_core_end_session(core, session, now);
-}
-
-uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home)
-{
-    const bs_session *session = proxy_for(core, peer, home);
-    return session ? session->id : 0;
-}
-
-static void close_proxy(bs_core *core, uint32_t shard, uint64_t home, bs_now now)
-{
-    bs_proxies *proxies = &core->peers[shard].proxies;
-    bs_proxy *entry = bs_proxies_find(proxies, home);
-    bs_session *session = entry ? bs_core_find(core, entry->proxy) : NULL;
-    if (entry)
-        bs_proxies_remove(proxies, entry);
-    if (session)
-        bs_core_end_session(core, session, now);
-}
-
 /* --- in --------------------------------------------------------------------------------------------------- */
 
-/* The link has ended: adds the upcall. */
 static void report_end(bs_core *core, uint32_t shard, int kind)
 {
     bs_peer *peer = &core->peers[shard];
@@ -116,27 +54,21 @@ static void report_end(bs_core *core, uint32_t shard, int kind)
 }
 
 /* Later frames of the core wait until Python has handled this one. */
-static bs_queued_upcall *add_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *frame)
+static void add_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *frame, int fd)
 {
     bs_queued_upcall *queued = bs_upcalls_add(&core->server.upcalls, kind, shard, frame->header.number);
     core->peers[shard].awaits_python = true;
-    return queued;
-}
-
-static void add_bytes_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *frame, int fd)
-{
-    bs_queued_upcall *queued = add_upcall(core, shard, kind, frame);
     queued->upcall.fd = fd;
     must_append(&queued->bytes, frame->content, frame->header.length);
 }
 
-static void output(bs_core *core, uint32_t shard, const bs_frame *frame)
+static void take_output(bs_core *core, uint32_t shard, const bs_frame *frame)
 {
     bs_session *session = bs_core_find(core, frame->header.number);
     if (!session || session->proxy)
         return;
     if (session->finding_job)
-        add_bytes_upcall(core, shard, BS_UPCALL_OUTPUT, frame, -1);
+        add_upcall(core, shard, BS_UPCALL_OUTPUT, frame, -1);
     else
         bs_relay_output(&core->server, session, shard, frame->content, frame->header.length);
 }
@@ -158,7 +90,7 @@ static void send_published(bs_core *core, uint32_t shard, const char *name, size
     }
 }
 
-static int published(bs_core *core, const bs_frame *frame)
+static int take_published(bs_core *core, const bs_frame *frame)
 {
     uint32_t slot;
     if (frame->header.length < sizeof slot)
@@ -175,7 +107,7 @@ static int published(bs_core *core, const bs_frame *frame)
     return 0;
 }
 
-static int count(bs_core *core, uint32_t shard, const bs_frame *frame)
+static int take_count(bs_core *core, uint32_t shard, const bs_frame *frame)
 {
     bs_peer_refs refs;
     if (frame->header.length < sizeof refs)
@@ -192,7 +124,7 @@ static int count(bs_core *core, uint32_t shard, const bs_frame *frame)
     return 0;
 }
 
-static int census(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
+static int take_census(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
 {
     bs_census content;
     if (frame->header.length != sizeof content)
@@ -212,18 +144,18 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
         return -EBADMSG;
     switch (kind) {
     case BS_FRAME_PYTHON:
-        add_bytes_upcall(core, shard, BS_UPCALL_FRAME, frame, -1);
+        add_upcall(core, shard, BS_UPCALL_FRAME, frame, -1);
         return 0;
     case BS_FRAME_FEED:
-        session = proxy_for(core, shard, number);
+        session = bs_proxy_for(core, shard, number);
         if (session && !session->closing && !session->broken)
             bs_stream_feed(&core->server, session, frame->content, frame->header.length, now);
         return 0;
     case BS_FRAME_CLOSE:
-        close_proxy(core, shard, number, now);
+        bs_proxy_close(core, shard, number, now);
         return 0;
     case BS_FRAME_OUTPUT:
-        output(core, shard, frame);
+        take_output(core, shard, frame);
         return 0;
     case BS_FRAME_ENDED:
         session = bs_core_find(core, number);
@@ -231,9 +163,9 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
             bs_core_end_session(core, session, now);
         return 0;
     case BS_FRAME_COUNT:
-        return count(core, shard, frame);
+        return take_count(core, shard, frame);
     case BS_FRAME_CENSUS:
-        return census(core, shard, frame, now);
+        return take_census(core, shard, frame, now);
     case BS_FRAME_SYNC:
         bs_barrier_requested(&core->server, shard, number);
         return 0;
@@ -244,17 +176,17 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
         bs_barrier_arrival_confirmed(&core->server, shard, number);
         return 0;
     case BS_FRAME_PUBLISHED:
-        return published(core, frame);
+        return take_published(core, frame);
     default:
         break;
     }
     if (kind == BS_FRAME_AWAIT || kind == BS_FRAME_AWAITED) {
-        session = kind == BS_FRAME_AWAIT ? proxy_for(core, shard, number) : bs_core_find(core, number);
+        session = kind == BS_FRAME_AWAIT ? bs_proxy_for(core, shard, number) : bs_core_find(core, number);
         return bs_shard_wait_frame(&core->server, session, shard, frame, now);
     }
     if (kind < BS_FRAME_HEAD || kind > BS_FRAME_CANCELLED)
         return -EBADMSG;
-    session = kind < BS_FRAME_HEAD_IS ? proxy_for(core, shard, number) : bs_core_find(core, number);
+    session = kind < BS_FRAME_HEAD_IS ? bs_proxy_for(core, shard, number) : bs_core_find(core, number);
     return bs_reserve_frame(&core->server, session, shard, frame, now);
 }
 
@@ -297,7 +229,7 @@ static void take_descriptor(bs_core *core, uint32_t shard, const char *bytes, si
     bs_frame frame;
     if (bs_bytes_length(&core->peers[shard].in) == 0 && bs_frame_read(bytes, length, &frame) == (int64_t)length &&
         frame.header.kind == BS_FRAME_PYTHON) {
-        add_bytes_upcall(core, shard, BS_UPCALL_FRAME, &frame, fd);
+        add_upcall(core, shard, BS_UPCALL_FRAME, &frame, fd);
         return;
     }
     (void)close(fd);
@@ -317,8 +249,7 @@ static ssize_t read_message(bs_core *core, uint32_t shard, bs_now now)
         bs_claims_peer_responds(&core->server, shard, now);
     core->server.barriers.late[shard] = false;
     if (length < 0) {
-        if (fd >= 0)
-            (void)close(fd);
+        bs_close(fd);
         report_end(core, shard, length == -EPIPE ? BS_UPCALL_PEER_CLOSED : BS_UPCALL_PROTOCOL_ERROR);
     } else if (fd >= 0) {
         take_descriptor(core, shard, core->received, (size_t)length, fd);
@@ -364,7 +295,7 @@ void bs_links_read_rings(bs_core *core, bs_now now)
     for (int i = 0; i < MESSAGES_PER_ROUND && (shard = oldest_message(core)) < workers; i++)
         (void)read_message(core, shard, now);
     for (shard = 0; shard < workers; shard++)
-        bs_peer_read_enough(&core->peers[shard]);
+        bs_peer_wake_writer(&core->peers[shard]);
 }
 
 bool bs_links_have_messages(const bs_core *core)
@@ -421,10 +352,9 @@ int bs_core_resume_peers(bs_core *core, bs_now now)
 
 /* --- out -------------------------------------------------------------------------------------------------- */
 
-static int watch(const bs_core *core, uint32_t shard, int op, bool writable)
+static int watch_socket(const bs_core *core, uint32_t shard, int op, bool writable)
 {
-    struct epoll_event event = {.events = EPOLLIN | (writable ? EPOLLOUT : 0U), .data.u64 = BS_PEER_TAG | shard};
-    return epoll_ctl(core->epoll_fd, op, core->peers[shard].fd, &event) != 0 ? -errno : 0;
+    return bs_core_epoll(core, op, core->peers[shard].fd, BS_PEER_TAG | shard, EPOLLIN | (writable ? EPOLLOUT : 0U));
 }
 
 static void send_to(bs_core *core, uint32_t shard)
@@ -435,7 +365,7 @@ static void send_to(bs_core *core, uint32_t shard)
     core->sent_to_worker = true;
     const bool left = bs_peer_send(peer, outbox) == BS_SOCKET_FULL;
     core->server.queue.counters->peer_bytes_out += before - bs_outbox_length(outbox);
-    if (left != peer->wants_out && !peer->reported && watch(core, shard, EPOLL_CTL_MOD, left) == 0)
+    if (left != peer->wants_out && !peer->reported && watch_socket(core, shard, EPOLL_CTL_MOD, left) == 0)
         peer->wants_out = left; /* only fails without memory: retried in the next round */
     bool busy = bs_outbox_length(outbox) > (size_t)(peer->busy ? BS_PEER_BUSY_BYTES / 2 : BS_PEER_BUSY_BYTES);
     if (busy == peer->busy)
@@ -485,8 +415,7 @@ int bs_core_send(bs_core *core, uint32_t shard, uint32_t kind, uint64_t id, cons
     }
     if (!error)
         return bs_outbox_add_frame(&core->server.outboxes[shard], kind, id, content, length, fd);
-    if (fd >= 0)
-        (void)close(fd);
+    bs_close(fd);
     return error;
 }
 
@@ -499,7 +428,7 @@ int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now)
         return -EINVAL;
     }
     core->peers[shard].fd = fd;
-    int error = watch(core, shard, EPOLL_CTL_ADD, false);
+    int error = watch_socket(core, shard, EPOLL_CTL_ADD, false);
     if (error) {
         bs_peer_close(&core->peers[shard]);
         return error;

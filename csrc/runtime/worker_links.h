@@ -25,15 +25,23 @@ void bs_link_ready(bs_core *core, uint32_t shard, bs_now now);
 /* Reads a limited number of messages from the rings of all workers (L7). */
 void bs_links_read_rings(bs_core *core, bs_now now);
 
-/* Are messages in rings? */
 bool bs_links_have_messages(const bs_core *core);
 
-/* Before this worker waits for descriptors: false if it must not, because it can read or write a ring. And afterwards. */
+/* Announces that this worker waits for descriptors. Returns false if it must not, because it can read or write a ring.
+ */
 bool bs_links_sleep(bs_core *core);
 void bs_links_awake(bs_core *core);
 
 /* Sends the outboxes as far as the sockets accept them. */
 void bs_links_send(bs_core *core);
+
+/* --- proxies.c --- */
+
+/* Finds or opens the proxy for a session of worker `shard`. NULL: it has failed, and its home worker gets ENDED; frames
+ * for it are ignored until CLOSE. */
+bs_session *bs_proxy_for(bs_core *core, uint32_t shard, uint64_t home);
+
+void bs_proxy_close(bs_core *core, uint32_t shard, uint64_t home, bs_now now);
 
 /* Moves the output of a proxy into the outbox; ends a proxy that has failed. */
 void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now);

@@ -1,14 +1,13 @@
 #include "server/latency.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/histogram.h"
 
 static void add(bs_timed_list *list, bs_timed timed)
 {
-    list->items = bs_must_fit(list->items, list->count, &list->capacity, sizeof *list->items);
+    list->items = bs_must_grow_u32(list->items, list->count, &list->capacity, sizeof *list->items);
     list->items[list->count++] = timed;
 }
 
@@ -79,12 +78,7 @@ bool bs_latency_pending(const bs_latency *latency)
 void bs_latency_end(bs_latency *latency, int64_t mono)
 {
     bs_timed_list *may_leave = &latency->lists[BS_HOLD_NONE];
-    for (uint32_t verbs = latency->verbs[BS_HOLD_NONE]; verbs; verbs &= verbs - 1) {
-        uint32_t verb = (uint32_t)__builtin_ctz(verbs);
-        bs_histogram_add(&latency->histograms[verb], mono - latency->round, latency->counts[BS_HOLD_NONE][verb]);
-        latency->counts[BS_HOLD_NONE][verb] = 0;
-    }
-    latency->verbs[BS_HOLD_NONE] = 0;
+    gather(latency);
     for (uint32_t i = 0; i < may_leave->count; i++) {
         const bs_timed *timed = &may_leave->items[i];
         bs_histogram_add(&latency->histograms[timed->verb], mono - timed->since, timed->count);

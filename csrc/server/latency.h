@@ -55,7 +55,7 @@ void bs_latency_replied(bs_latency *latency, const bs_session *session, uint32_t
 void bs_latency_sync_started(bs_latency *latency);
 void bs_latency_sync_ended(bs_latency *latency);
 
-/* Does bs_latency_end have anything to count? */
+/* Returns whether bs_latency_end has anything to count. */
 bool bs_latency_pending(const bs_latency *latency);
 
 /* Counts the replies that may leave now. */

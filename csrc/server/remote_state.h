@@ -9,15 +9,14 @@
 #include "workers/multi_shard_reserve.h"
 
 enum {
-    BS_REPLY_HEAD_MAX = 240 /* JOB of a batch, with the longest name */
+    BS_REPLY_HEAD_MAX = 240, /* JOB of a batch, with the longest name */
+    BS_OUTSTANDING_MAX = 128 /* most replies of other workers that one session waits for */
 };
 
-enum { BS_OUTSTANDING_MAX = 128 }; /* most replies of other workers that one session waits for */
-
-/* Does the tube of the next command exist at its worker? */
+/* Whether the tube of the next command exists at its worker. */
 enum { BS_TUBE_UNKNOWN, BS_TUBE_EXISTS, BS_TUBE_NEW };
 
-/* When the commands with outstanding replies were complete, in order (latency.h). */
+/* Times at which the commands with outstanding replies were complete, in order (latency.h). */
 typedef struct {
     uint32_t since_us[BS_OUTSTANDING_MAX]; /* mono; microseconds, modulo 2^32 */
     uint8_t verb[BS_OUTSTANDING_MAX];
@@ -30,8 +29,8 @@ typedef struct {
 typedef struct {
     uint64_t job;
     uint64_t token;
-    bs_shard_set owners;     /* that may have the job */
-    bs_shard_set asked;      /* that need a CANCEL */
+    bs_shard_set owners;     /* shards that may have the job */
+    bs_shard_set asked;      /* shards that need a CANCEL */
     bs_shard_set unanswered;
     bool active;
     bool polls;              /* its timeout is 0 */

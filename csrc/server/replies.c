@@ -39,15 +39,7 @@ void bs_reply(bs_server *server, bs_session *session, const char *text, bs_hold 
     bs_reply_whole(server, session, text, strlen(text), hold);
 }
 
-/* Ten times faster than snprintf, for the replies to commands on jobs. */
-static char *put_word(char *out, const char *word)
-{
-    while (*word)
-        *out++ = *word++;
-    return out;
-}
-
-static char *put_number(char *out, uint64_t number)
+static char *write_argument(char *out, uint64_t number)
 {
     *out++ = ' ';
     return bs_write_number(out, number);
@@ -56,7 +48,7 @@ static char *put_number(char *out, uint64_t number)
 void bs_reply_number(bs_server *server, bs_session *session, const char *word, uint64_t number, bs_hold hold)
 {
     char line[HEADER_BYTES];
-    char *end = put_word(put_number(put_word(line, word), number), "\r\n");
+    char *end = bs_write_text(write_argument(bs_write_text(line, word), number), "\r\n");
     bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
     replied(server, session, line, (size_t)(end - line), 0);
 }
@@ -64,8 +56,8 @@ void bs_reply_number(bs_server *server, bs_session *session, const char *word, u
 void bs_reply_job(bs_server *server, bs_session *session, const char *word, const bs_job *job)
 {
     char line[HEADER_BYTES];
-    char *end = put_number(put_number(put_word(line, word), job->id), job->body_size - 2);
-    end = put_word(end, "\r\n");
+    char *end = write_argument(write_argument(bs_write_text(line, word), job->id), job->body_size - 2);
+    end = bs_write_text(end, "\r\n");
     bs_hold hold = bs_binlog_hold_job(server->queue.binlog, job);
     bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
     bs_reply_bytes(server, session, bs_job_body(job), job->body_size, hold);
@@ -76,7 +68,7 @@ void bs_reply_batch(bs_server *server, bs_session *session, uint32_t count, cons
                     bs_hold hold)
 {
     char line[HEADER_BYTES];
-    char *end = put_word(put_number(put_word(line, "BATCH"), count), "\r\n");
+    char *end = bs_write_text(write_argument(bs_write_text(line, "BATCH"), count), "\r\n");
     bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
     bs_reply_bytes(server, session, bs_bytes_data(jobs), bs_bytes_length(jobs), hold);
     replied(server, session, line, (size_t)(end - line), job);
@@ -85,9 +77,19 @@ void bs_reply_batch(bs_server *server, bs_session *session, uint32_t count, cons
 void bs_reply_data(bs_server *server, bs_session *session, const char *data, size_t length, bs_hold hold)
 {
     char line[HEADER_BYTES];
-    char *end = put_word(put_number(put_word(line, "OK"), length), "\r\n");
+    char *end = bs_write_text(write_argument(bs_write_text(line, "OK"), length), "\r\n");
     bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
     bs_reply_bytes(server, session, data, length, hold);
     bs_reply_bytes(server, session, "\r\n", 2, hold);
     replied(server, session, line, (size_t)(end - line), 0);
+}
+
+void bs_reply_text(bs_server *server, bs_session *session, bs_bytes *text, int error)
+{
+    if (error)
+        bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
+    else
+        bs_reply_data(server, session, bs_bytes_data(text), bs_bytes_length(text),
+                      bs_binlog_hold(server->queue.binlog));
+    bs_bytes_free(text);
 }

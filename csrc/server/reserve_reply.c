@@ -1,4 +1,4 @@
-#include "server/reserve_reply.h"
+/* bs_reply_reserved. */
 
 #include <string.h>
 

@@ -114,9 +114,9 @@ struct bs_server {
     bs_events events;
     bs_upcalls upcalls;
     bs_pending_claims pending_claims;
-    uint8_t peers[BS_MAX_WORKERS];                                      /* BS_PEER_ of each */
-    bs_outbox outboxes[BS_MAX_WORKERS];                                 /* to them */
-    uint32_t max_job_size;                                              /* bytes, without CR LF */
+    uint8_t peers[BS_MAX_WORKERS];      /* BS_PEER_ of each */
+    bs_outbox outboxes[BS_MAX_WORKERS]; /* to them */
+    uint32_t max_job_size;              /* bytes, without CR LF */
     bs_limits limits;
     bs_heap timeouts; /* sessions by their next check (timeout_schedule.h) */
     bs_session_list dirty;
@@ -130,7 +130,7 @@ struct bs_server {
     bs_tracing tracing;
     int64_t latest; /* mono; of the last command (command_stream.c) */
     bs_latency latency;
-    int64_t timeouts_checked;                                           /* mono; of the last check */
+    int64_t timeouts_checked; /* mono; of the last check */
     bs_barriers barriers;
     void (*resume)(bs_server *server, bs_session *session, bs_now now); /* bs_stream_resume */
 };

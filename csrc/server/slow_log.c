@@ -9,8 +9,6 @@
 
 enum { SMALLEST = 4, MOST_RECORDS = 1024, LINES_PER_SECOND = 10 };
 
-/* --- commands without a reply ----------------------------------------------------------------------------- */
-
 static bs_slow_record *at(const bs_slow *slow, uint32_t index)
 {
     return &slow->ring[bs_ring_at(slow->head, index, slow->capacity)];
@@ -66,7 +64,7 @@ const char *bs_command_tube(const bs_session *session, const bs_command *command
     }
 }
 
-bs_slow_record bs_slow_first(const bs_server *server, const bs_session *session)
+bs_slow_record bs_slow_current(const bs_server *server, const bs_session *session)
 {
     const bs_tracing *tracing = &server->tracing;
     const bs_command *command = tracing->command;
@@ -92,13 +90,11 @@ void bs_slow_unanswered(bs_server *server, bs_session *session)
     if (slow->count == slow->capacity)
         slow->ring = bs_ring_must_grow(slow->ring, &slow->head, &slow->capacity, SMALLEST, sizeof *slow->ring);
     bs_slow_record *record = at(slow, slow->count++);
-    *record = bs_slow_first(server, session);
+    *record = bs_slow_current(server, session);
     const bool may_wait = record->verb == BS_VERB_RESERVE || record->verb == BS_VERB_RESERVE_WITH_TIMEOUT ||
                           record->verb == BS_VERB_RESERVE_BATCH || record->verb == BS_VERB_WAIT;
     record->waits = may_wait && (session->waiting || session->parked);
 }
-
-/* --- replies ---------------------------------------------------------------------------------------------- */
 
 void bs_slow_pop(bs_server *server, const bs_session *session, bs_slow_record *batch, uint64_t job, uint32_t shard)
 {
@@ -152,8 +148,6 @@ void bs_slow_sync_ended(bs_slow *slow)
         slow->batches[BS_HOLD_SYNCING].cause = BS_SLOW_SYNC;
     merge(&slow->batches[BS_HOLD_NONE], &slow->batches[BS_HOLD_SYNCING]);
 }
-
-/* --- logging ---------------------------------------------------------------------------------------------- */
 
 static void log_slow(bs_server *server, const bs_session *session, const bs_slow_record *batch, int64_t duration)
 {

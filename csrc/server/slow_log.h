@@ -26,14 +26,14 @@ typedef struct {
 
 /* All zeros is valid for a session without outstanding commands. */
 typedef struct {
-    bool answered;                           /* the current command has its reply */
-    int64_t since;                           /* mono: the next command is stalled since then; 0: it is not */
-    uint32_t count;                          /* of records */
-    uint32_t unrecorded;                     /* outstanding commands after those in the ring */
+    bool answered;             /* the current command has its reply */
+    int64_t since;             /* mono: the next command is stalled since then; 0: it is not */
+    uint32_t count;            /* of records */
+    uint32_t unrecorded;       /* outstanding commands after those in the ring */
     bs_slow_record batches[3]; /* by bs_hold */
     bs_slow_record *ring;
     uint32_t head;
-    uint32_t capacity;                       /* a power of two, or 0 */
+    uint32_t capacity;         /* a power of two, or 0 */
 } bs_slow;
 
 struct bs_trace {
@@ -55,8 +55,8 @@ const char *bs_command_tube(const bs_session *session, const bs_command *command
 /* The current command has no reply yet. */
 void bs_slow_unanswered(bs_server *server, bs_session *session);
 
-/* Helpers of bs_slow_replied. */
-bs_slow_record bs_slow_first(const bs_server *server, const bs_session *session); /* of the current command */
+/* Helpers of bs_slow_replied: a record of the current command; moving the oldest record to a batch. */
+bs_slow_record bs_slow_current(const bs_server *server, const bs_session *session);
 void bs_slow_pop(bs_server *server, const bs_session *session, bs_slow_record *batch, uint64_t job, uint32_t shard);
 
 enum { BS_NO_SHARD = 256 };
@@ -70,7 +70,7 @@ static inline void bs_slow_replied(bs_server *server, const bs_session *session,
     if (slow->count || slow->unrecorded)
         bs_slow_pop(server, session, batch, job, shard);
     else if (batch->count++ == 0)
-        *batch = bs_slow_first(server, session);
+        *batch = bs_slow_current(server, session);
 }
 
 /* A sync has started or ended, as in session.h. */

@@ -17,8 +17,7 @@ int64_t bs_timeouts_idle_since(const bs_session *session)
     return later(later(session->received_at, session->sent_at), session->not_idle_at);
 }
 
-/* Its earliest timeout. */
-static int64_t time_of(const bs_server *server, const bs_session *session)
+static int64_t earliest_timeout(const bs_server *server, const bs_session *session)
 {
     const bs_limits *limits = &server->limits;
     int64_t at = INT64_MAX;
@@ -34,7 +33,7 @@ static int64_t time_of(const bs_server *server, const bs_session *session)
 
 void bs_timeouts_schedule(bs_server *server, bs_session *session)
 {
-    const int64_t at = time_of(server, session);
+    const int64_t at = earliest_timeout(server, session);
     if (at == INT64_MAX || session->proxy)
         return;
     if (session->timeout_place == BS_NO_PLACE)

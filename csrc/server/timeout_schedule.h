@@ -1,4 +1,4 @@
-/* When clients last sent and received bytes, and when the timeouts of each must be checked (client_timeouts.c).
+/* Times at which clients last sent and received bytes, and at which their timeouts are checked (client_timeouts.c).
  *
  *   P1  While there is a timeout, each session except proxies is in the heap, at a time no later than its earliest
  *       timeout. The time may be earlier, because activity does not move it. A session leaves the heap only while a
@@ -25,10 +25,10 @@ void bs_timeouts_changed(bs_server *server, bs_now now);
 /* Adds the session to the heap at its earliest timeout, if there is one. */
 void bs_timeouts_schedule(bs_server *server, bs_session *session);
 
-/* Has part of a line or of a body arrived, or do whole commands wait? */
+/* Returns whether part of a line or of a body has arrived, or whole commands wait. */
 bool bs_timeouts_input_begun(const bs_session *session);
 
-/* mono */
+/* Returns the time of the last byte in either direction (mono). */
 int64_t bs_timeouts_idle_since(const bs_session *session);
 
 #endif

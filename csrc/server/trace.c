@@ -5,7 +5,7 @@
 
 const bs_command bs_trace_put = {.verb = BS_VERB_PUT};
 
-void bs_trace_begin(bs_server *server, bs_session *session, const char *from, bs_now now)
+void bs_trace_begin(bs_server *server, bs_session *session, const char *address, bs_now now)
 {
     bs_trace *trace = calloc(1, sizeof *trace);
     session->trace = trace;
@@ -15,7 +15,7 @@ void bs_trace_begin(bs_server *server, bs_session *session, const char *from, bs
     }
     trace->connection = __atomic_add_fetch(&server->queue.shared->last_connection, 1, __ATOMIC_RELAXED);
     trace->opened = now.mono;
-    strncpy(trace->address, from, sizeof trace->address - 1);
+    strncpy(trace->address, address, sizeof trace->address - 1);
     bs_slow_begin(&trace->slow, session);
 }
 

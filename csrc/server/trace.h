@@ -15,7 +15,7 @@ static inline bool bs_trace_enabled(const bs_server *server)
 }
 
 /* Gives a session its trace. Without memory it has none, and a line counts as lost. */
-void bs_trace_begin(bs_server *server, bs_session *session, const char *from, bs_now now);
+void bs_trace_begin(bs_server *server, bs_session *session, const char *address, bs_now now);
 
 /* A new connection, or one that has migrated from worker `shard`. */
 void bs_trace_accepted(bs_server *server, const bs_session *session);
@@ -72,7 +72,7 @@ static inline void bs_trace_executed(bs_server *server, bs_session *session, boo
     server->tracing.put = 0;
 }
 
-/* With or without its CR LF. */
+/* Logs the first line of a reply, with or without its CR LF. */
 void bs_trace_reply(bs_server *server, const bs_session *session, const char *line, size_t length);
 
 #endif

@@ -1,8 +1,8 @@
 #include "server/upcall_queue.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/ring.h"
 
 enum { SMALLEST = 64 };
@@ -40,8 +40,7 @@ void bs_upcalls_free(bs_upcalls *upcalls)
 {
     bs_upcall upcall;
     while (bs_upcalls_take(upcalls, &upcall))
-        if (upcall.fd >= 0)
-            (void)close(upcall.fd);
+        bs_close(upcall.fd);
     free(upcalls->ring);
     *upcalls = (bs_upcalls){0};
 }

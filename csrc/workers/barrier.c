@@ -6,12 +6,12 @@
 #include "base/alloc.h"
 #include "queue/tube_refs.h"
 
-enum { ROUNDS = 3 }; /* one reads SYNC, one takes the pending events, one has ended their sessions */
+enum { ROUNDS = 3 }; /* the first reads SYNC, the second takes the pending events, the third has ended their sessions */
 
 /* --- counts of this worker -------------------------------------------------------------------------------- */
 
-/* To one worker; it must follow the counts of tubes. */
-static void census_send(bs_server *server, uint32_t shard)
+/* A census must follow the counts of tubes. */
+static void send_census_to(bs_server *server, uint32_t shard)
 {
     const bs_counters *counters = server->queue.counters;
     const bs_census census = {counters->total_connections, counters->producers, counters->workers,
@@ -19,7 +19,7 @@ static void census_send(bs_server *server, uint32_t shard)
     bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_CENSUS, 0, &census, sizeof census);
 }
 
-static void send_census(bs_server *server)
+static void send_new_census(bs_server *server)
 {
     bs_barriers *barriers = &server->barriers;
     const bs_queue *queue = &server->queue;
@@ -27,7 +27,7 @@ static void send_census(bs_server *server)
     for (uint32_t shard = 0; shard < queue->workers; shard++) {
         const bool news = barriers->moved || (queue->adopted_new && shard == home);
         if (news && shard != queue->shard && server->peers[shard] != BS_PEER_DOWN)
-            census_send(server, shard);
+            send_census_to(server, shard);
     }
     barriers->moved = false;
     server->queue.adopted_new = false;
@@ -54,14 +54,14 @@ void bs_counts_send(bs_server *server)
             bs_refs_counts_sent(&server->queue, tube);
     }
     if (server->queue.adopted_new || server->barriers.moved)
-        send_census(server);
+        send_new_census(server);
 }
 
 /* --- waiters ---------------------------------------------------------------------------------------------- */
 
 static void add_waiter(bs_barrier *barrier, bs_barrier_waiter waiter)
 {
-    barrier->waiters = bs_must_fit(barrier->waiters, barrier->count, &barrier->capacity, sizeof *barrier->waiters);
+    barrier->waiters = bs_must_grow_u32(barrier->waiters, barrier->count, &barrier->capacity, sizeof *barrier->waiters);
     barrier->waiters[barrier->count++] = waiter;
     barrier->wanted = barrier->wanted || !barrier->runs;
 }
@@ -75,7 +75,7 @@ static bs_barrier_waiter take_waiter(bs_barrier *barrier, uint32_t index)
     return waiter;
 }
 
-/* Is no connection on its way, as far as this worker knows? */
+/* Returns whether no connection is on its way, as far as this worker knows. */
 static bool balanced(const bs_server *server)
 {
     uint64_t sum = server->barriers.moves;
@@ -110,13 +110,13 @@ bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-/* After the counts of this worker. */
+/* The answer follows the counts of this worker (S1). */
 static void answer(bs_server *server, uint32_t shard, uint64_t token)
 {
     if (server->peers[shard] == BS_PEER_DOWN)
         return;
     bs_counts_send(server);
-    census_send(server, shard);
+    send_census_to(server, shard);
     bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_SYNCED, token, NULL, 0);
 }
 
@@ -252,8 +252,8 @@ void bs_barrier_requested(bs_server *server, uint32_t shard, uint64_t token)
     server->barriers.open_requests++;
 }
 
-/* epoll reports descriptors in the order in which they became ready: as many events as descriptors are all that were
- * there. */
+/* epoll reports descriptors in the order in which they became ready, so as many events as there are descriptors include
+ * all that were pending. */
 static void count_round(bs_server *server, uint32_t shard, bs_barrier_request *request, uint32_t events, bool all)
 {
     const uint64_t token = request->token;
@@ -302,10 +302,10 @@ void bs_barrier_census(bs_server *server, uint32_t shard, const bs_census *censu
 void bs_barrier_up(bs_server *server, uint32_t shard)
 {
     server->barriers.late[shard] = false;
-    census_send(server, shard);
+    send_census_to(server, shard);
 }
 
-/* --- moves ------------------------------------------------------------------------------------------------ */
+/* --- migrations ------------------------------------------------------------------------------------------- */
 
 /* The weight of a migration: the sender adds it, and the receiver subtracts it. */
 static uint64_t weight(uint64_t from, uint64_t to)
@@ -316,11 +316,11 @@ static uint64_t weight(uint64_t from, uint64_t to)
     return (mixed ^ mixed >> 31) | 1;
 }
 
-static void hold(bs_server *server, bs_tube *tube, uint32_t shard)
+static void pin_tube(bs_server *server, bs_tube *tube, uint32_t shard)
 {
     bs_barriers *barriers = &server->barriers;
     barriers->pinned =
-        bs_must_fit(barriers->pinned, barriers->pinned_count, &barriers->pinned_capacity, sizeof *barriers->pinned);
+        bs_must_grow_u32(barriers->pinned, barriers->pinned_count, &barriers->pinned_capacity, sizeof(bs_pinned_tube));
     barriers->pinned[barriers->pinned_count++] = (bs_pinned_tube){tube, barriers->moved_out[shard], shard};
     bs_refs_pin(&server->queue, tube);
 }
@@ -331,9 +331,9 @@ void bs_barrier_migrated_out(bs_server *server, const bs_session *session, uint3
     barriers->moved_out[shard]++;
     barriers->moves += weight(server->queue.shard, shard);
     barriers->moved = true;
-    hold(server, session->use, shard);
+    pin_tube(server, session->use, shard);
     for (uint32_t i = 0; i < session->watch_count; i++)
-        hold(server, session->watches[i].tube, shard);
+        pin_tube(server, session->watches[i].tube, shard);
 }
 
 void bs_barrier_migrated_in(bs_server *server, uint32_t shard)
@@ -384,8 +384,6 @@ void bs_barrier_down(bs_server *server, uint32_t shard, bs_now now)
     }
     bs_barrier_tick(server, now);
 }
-
-/* --- the rest --------------------------------------------------------------------------------------------- */
 
 void bs_barrier_count_roles(bs_server *server)
 {

@@ -23,33 +23,28 @@
 
 #define BS_BARRIER_LIMIT_NS INT64_C(200000000)
 
-/* Does the reply to this command depend on the counts of other workers? */
+/* Returns whether the reply to this command depends on the counts of other workers. */
 static inline bool bs_barrier_concerns(const bs_command *command)
 {
     return command->verb == BS_VERB_STATS_TUBE || command->verb == BS_VERB_PAUSE_TUBE ||
            command->verb == BS_VERB_STATS || command->verb == BS_VERB_LIST_TUBES;
 }
 
-/* Must the command wait for a barrier? Then the session is stalled. Not for a session with outstanding replies. */
+/* Returns whether the command must wait for a barrier; then the session is stalled. The session has no outstanding
+ * replies. */
 bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command *command);
 
-/* `length` bytes of the session's input are executed. */
-static inline void bs_barrier_executed(bs_session *session, size_t length)
-{
-    session->barrier_bytes -= length < session->barrier_bytes ? length : session->barrier_bytes;
-}
-
-/* Does the next round have work here, even without events? */
+/* Returns whether the next round has work here, even without events. */
 static inline bool bs_barrier_busy(const bs_server *server)
 {
     return server->barriers.open_requests > 0 || server->barriers.of[BS_BARRIER_LOCAL].wanted ||
            server->barriers.of[BS_BARRIER_GLOBAL].wanted;
 }
 
-/* The end of a round that took so many events; `all`: it took all there were. */
+/* Ends a round that took `events` events; `all`: it left none pending. */
 void bs_barrier_round(bs_server *server, uint32_t events, bool all, bs_now now);
 
-/* When a barrier exceeds its time, INT64_MAX without any. */
+/* Returns when a barrier exceeds its time, INT64_MAX without any. */
 int64_t bs_barrier_next(const bs_server *server);
 void bs_barrier_tick(bs_server *server, bs_now now);
 

@@ -11,13 +11,13 @@
 #include "queue/queue.h"
 #include "queue/throttle.h"
 #include "server/remote_state.h"
-#include "server/reserve_reply.h"
+#include "server/replies.h"
 
 /* --- pending claims --------------------------------------------------------------------------------------- */
 
 static void add(bs_pending_claim_list *list, bs_pending_claim item)
 {
-    list->items = bs_must_fit(list->items, list->count, &list->capacity, sizeof *list->items);
+    list->items = bs_must_grow_u32(list->items, list->count, &list->capacity, sizeof *list->items);
     list->items[list->count++] = item;
 }
 
@@ -27,7 +27,6 @@ static void remove_at(bs_pending_claim_list *list, uint32_t index)
     memmove(&list->items[index], &list->items[index + 1], (list->count - index) * sizeof *list->items);
 }
 
-/* The session has claimed this job of a tube that it watches. */
 static void add_claim(bs_server *server, bs_session *session, const bs_job *job)
 {
     const int64_t now_mono = job->at - (int64_t)job->ttr * BS_SECOND;
@@ -101,14 +100,14 @@ static bool watches_claims(const bs_session *session)
     return false;
 }
 
-static bool of_tube(const bs_server *server, const bs_command *command)
+static bool tube_is_undecided(const bs_server *server, const bs_command *command)
 {
     const bs_tube *tube = bs_tubes_find(&server->queue.tubes, command->name, command->name_length);
     return tube && tube->pending_claims;
 }
 
 /* Repeated waits end, because a job that is put back is the next to leave its tube. */
-static bool of_job(const bs_server *server, const bs_command *command)
+static bool job_is_undecided(const bs_server *server, const bs_command *command)
 {
     const bs_job *job = bs_job_table_find(&server->queue.jobs, command->id);
     if (!job || job->state != BS_RESERVED || !job->tube->pending_claims)
@@ -123,13 +122,13 @@ static bool is_undecided(const bs_server *server, const bs_session *session, con
     case BS_VERB_DELETE:
     case BS_VERB_RESERVE_JOB:
     case BS_VERB_STATS_JOB:
-        return of_job(server, command);
+        return job_is_undecided(server, command);
     case BS_VERB_PEEK_READY:
         return !decided && session->use->pending_claims;
     case BS_VERB_STATS_TUBE:
     case BS_VERB_LIST_JOBS:
     case BS_VERB_TRUNCATE:
-        return !decided && of_tube(server, command);
+        return !decided && tube_is_undecided(server, command);
     case BS_VERB_RESERVE:
     case BS_VERB_RESERVE_WITH_TIMEOUT:
     case BS_VERB_RESERVE_BATCH:
@@ -197,15 +196,14 @@ void bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64
         return;
     remote->token = token;
     remote->claimed = 0;
-    const bs_job *best = bs_queue_best_loaded(&server->queue, session, now);
-    if (best)
-        remote->claimed_since = best->at;
-    session->claiming = true;
-    bs_job *job = best ? bs_queue_reserve(&server->queue, session, now) : NULL;
-    session->claiming = false;
+    bs_job *job = bs_queue_best_loaded(&server->queue, session, now);
     if (!session->proxy)
         session->since = BS_SINCE_NOW;
     if (job) {
+        remote->claimed_since = job->at;
+        session->claiming = true;
+        bs_job_make_reserved(&server->queue, session, job, now);
+        session->claiming = false;
         send_outcome(server, session, BS_WAITED_JOB, job);
     } else if (bs_queue_deadline_soon(session, now)) {
         send_outcome(server, session, BS_WAITED_DEADLINE_SOON, NULL);

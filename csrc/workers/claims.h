@@ -28,10 +28,10 @@ bool bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_no
  * stop. */
 bool bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now);
 
-/* Does a pending claim affect a tube that the session watches? Then it is in `reserving` as soon as that is decided. */
+/* Returns whether the session watches a tube with a pending claim; then it is in `reserving` after the decision. */
 bool bs_claims_undecided(bs_server *server, bs_session *session);
 
-/* Must the command wait for a pending claim? Then the session is stalled. */
+/* Returns whether the command must wait for a pending claim; then the session is stalled. */
 bool bs_pending_claims_stall(bs_server *server, bs_session *session, const bs_command *command);
 
 /* The queue has served a session that waits with a token. */

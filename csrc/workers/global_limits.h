@@ -10,10 +10,10 @@
 
 enum { BS_OUTPUT_DEFAULT = 1 << 20 }; /* default of bs_limits.output */
 
-/* Is there memory for a job with such a body, including CR LF? */
+/* Returns whether a job with such a body, including CR LF, stays within the limit of memory. */
 bool bs_limits_allow_job(const bs_server *server, uint32_t body_size);
 
-/* Does this tube exist, or may another one be created? */
+/* Returns whether this tube exists or may be created. */
 bool bs_limits_allow_tube(const bs_server *server, const bs_session *session, const char *name, size_t length);
 
 #endif

@@ -37,7 +37,7 @@ enum { BS_STRICT_TRIES = 2 };
 /* How a wait has ended. */
 enum { BS_WAITED_JOB = 1, BS_WAITED_TIMED_OUT, BS_WAITED_DEADLINE_SOON };
 
-/* What one shard offers to a session that reserves. */
+/* The offer of one shard to a session that reserves. */
 typedef struct {
     uint64_t id;    /* of the best job that it could have now; 0: none */
     uint32_t pri;

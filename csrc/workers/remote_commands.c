@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "jobs/job_owners.h"
-#include "queue/queue.h"
+#include "queue/job_lifetime.h"
 #include "queue/tube_refs.h"
 #include "server/replies.h"
 #include "server/timeout_schedule.h"
@@ -17,8 +17,7 @@
 
 enum {
     OUTSTANDING_BYTES_MAX = 1 << 20, /* bytes that one session has sent, or expects, for outstanding replies */
-    LIST_BYTES = 1 << 18, /* of a long reply to list-jobs */
-    UNKNOWN_SHARD = -1
+    LIST_BYTES = 1 << 18 /* of a long reply to list-jobs */
 };
 
 void bs_remote_expect(bs_session *session, uint32_t shard)
@@ -37,7 +36,7 @@ bool bs_remote_may_reply(bs_session *session)
 
 /* --- destinations ----------------------------------------------------------------------------------------- */
 
-static int owner_of(bs_server *server, uint64_t id)
+int bs_remote_owner_of(bs_server *server, uint64_t id)
 {
     bs_queue *queue = &server->queue;
     if (bs_job_table_seek(&queue->jobs, id))
@@ -45,9 +44,9 @@ static int owner_of(bs_server *server, uint64_t id)
     int owner = bs_owner_of(queue->shared, id);
     if (owner != BS_OWNER_UNKNOWN)
         return owner;
-    /* An id that was never put is not found here as well as anywhere. */
+    /* No worker has an id that was never put, so this one replies NOT_FOUND. */
     const uint64_t last_id = __atomic_load_n(&queue->shared->last_id, __ATOMIC_RELAXED);
-    return id == 0 || id > last_id ? (int)queue->shard : UNKNOWN_SHARD;
+    return id == 0 || id > last_id ? (int)queue->shard : BS_OWNER_UNKNOWN;
 }
 
 static int destination(bs_server *server, const bs_session *session, const bs_command *command)
@@ -75,7 +74,7 @@ static int destination(bs_server *server, const bs_session *session, const bs_co
     case BS_VERB_KICK_JOB:
     case BS_VERB_TOUCH:
     case BS_VERB_STATS_JOB:
-        return owner_of(server, command->id);
+        return bs_remote_owner_of(server, command->id);
     default:
         return (int)queue->shard;
     }
@@ -92,6 +91,19 @@ static int feed(bs_server *server, bs_session *session, uint32_t shard, const ch
     bs_counts_send(server);
     bs_shard_set_add(&session->remote->contacted_shards, shard);
     return bs_outbox_add(&server->outboxes[shard], BS_FRAME_FEED, session->id, head, head_length, bytes, length);
+}
+
+void bs_remote_send_step(bs_server *server, const bs_session *session, uint32_t shard, uint32_t kind,
+                         bs_reserve_step step)
+{
+    bs_counts_send(server);
+    bs_shard_set_add(&session->remote->contacted_shards, shard);
+    bs_outbox_must_add(&server->outboxes[shard], kind, session->id, &step, sizeof step);
+}
+
+void bs_remote_respond_step(bs_server *server, const bs_session *proxy, uint32_t kind, bs_reserve_step step)
+{
+    bs_outbox_must_add(&server->outboxes[proxy->peer], kind, proxy->home, &step, sizeof step);
 }
 
 static void time_request(bs_outstanding_times *timed, uint32_t before, uint32_t verb, int64_t since)
@@ -169,7 +181,6 @@ static bs_routing park(bs_session *session)
     return BS_ROUTE_SENT;
 }
 
-/* Sends a query to a session's proxy. */
 static bool send_query(bs_server *server, bs_session *session, uint32_t shard, const char *text, size_t length)
 {
     const char head = BS_PROXY_QUERY;
@@ -226,7 +237,7 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
                            size_t length)
 {
     int to = destination(server, session, command);
-    if (to == (int)server->queue.shard || to == UNKNOWN_SHARD || command->malformed) {
+    if (to == (int)server->queue.shard || to == BS_OWNER_UNKNOWN || command->malformed) {
         if (!bs_remote_may_reply(session))
             return BS_ROUTE_STALLED;
     } else {
@@ -265,7 +276,7 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
     default:
         break;
     }
-    if (to != UNKNOWN_SHARD) {
+    if (to != BS_OWNER_UNKNOWN) {
         if (session->remote)
             session->remote->remote_run = 0;
         return BS_ROUTE_LOCAL;
@@ -362,24 +373,10 @@ void bs_remote_end(bs_server *server, const bs_session *session)
 
 /* --- peers ------------------------------------------------------------------------------------------------ */
 
-/* The tube is unknown, and no job is held there any more. */
-static void query_lost(bs_server *server, bs_session *session)
-{
-    session->remote->query = false;
-    session->remote->outstanding = 0;
-    session->remote->outstanding_bytes = 0;
-    session->remote->head_length = 0;
-    bs_timeouts_schedule(server, session);
-}
-
-/* The worker with the outstanding replies is down. */
+/* Fails the outstanding replies of a worker that is down. */
 static void fail_outstanding(bs_server *server, bs_session *session)
 {
     bs_remote *remote = session->remote;
-    if (remote->query) {
-        query_lost(server, session);
-        return;
-    }
     uint32_t lost = remote->outstanding;
     remote->outstanding = 0;
     remote->outstanding_bytes = 0;
@@ -388,6 +385,11 @@ static void fail_outstanding(bs_server *server, bs_session *session)
         return;
     }
     remote->head_length = 0;
+    if (remote->query) {
+        remote->query = false; /* the tube is unknown, and no job is held there any more */
+        bs_timeouts_schedule(server, session);
+        return;
+    }
     if (session->parked)
         return; /* a reserve, which goes on (bs_reserves_peer_changed) */
     if (remote->echo_first)

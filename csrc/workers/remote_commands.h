@@ -49,14 +49,22 @@ typedef enum {
 bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_command *command, const char *line,
                            size_t length);
 
-/* May a reply be given now? If not, the session is stalled. For lines that are no commands. */
+/* Returns the worker that has this job: this one if no worker can have it, BS_OWNER_UNKNOWN if any may have it. */
+int bs_remote_owner_of(bs_server *server, uint64_t id);
+
+/* Sends a frame of a reserve or wait to worker `shard`, or a response to the home worker of a proxy. */
+void bs_remote_send_step(bs_server *server, const bs_session *session, uint32_t shard, uint32_t kind,
+                         bs_reserve_step step);
+void bs_remote_respond_step(bs_server *server, const bs_session *proxy, uint32_t kind, bs_reserve_step step);
+
+/* Returns whether a reply can be given now; if not, the session is stalled. For lines that are no commands. */
 bool bs_remote_may_reply(bs_session *session);
 
 /* The reply that a parked session waits for comes from `shard`. */
 void bs_remote_expect(bs_session *session, uint32_t shard);
 
-/* Queries how many jobs a session's proxy holds; the reply updates holding_shards or holds_remote_job. False: not now.
- */
+/* Queries how many jobs a session's proxy holds; the reply updates holding_shards or holds_remote_job. False: no query
+ * is possible now. */
 bool bs_remote_query_holds(bs_server *server, bs_session *session, uint32_t shard);
 
 /* The reply to a query: a number. */

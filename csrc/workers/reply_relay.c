@@ -51,7 +51,7 @@ static void reserve_answered(bs_server *server, bs_session *session)
     bs_reserve_on_done(&session->remote->reserve);
 }
 
-static void answered(bs_server *server, bs_session *session, uint32_t shard)
+static void reply_complete(bs_server *server, bs_session *session, uint32_t shard)
 {
     bs_remote *remote = session->remote;
     if (session->parked)
@@ -144,7 +144,7 @@ static size_t take_head(bs_server *server, bs_session *session, uint32_t shard, 
     if (lf)
         head_complete(server, session, shard);
     if (lf && remote->body_left == 0 && remote->batch_left == 0)
-        answered(server, session, shard);
+        reply_complete(server, session, shard);
     return taken;
 }
 
@@ -162,7 +162,7 @@ void bs_relay_output(bs_server *server, bs_session *session, uint32_t shard, con
             bs_reply_bytes(server, session, bytes, taken, BS_HOLD_NONE);
             remote->body_left -= taken;
             if (remote->body_left == 0 && (remote->batch_left == 0 || --remote->batch_left == 0))
-                answered(server, session, shard);
+                reply_complete(server, session, shard);
         } else {
             taken = take_head(server, session, shard, bytes, length);
         }

@@ -3,13 +3,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "commands/reserve.h"
+#include "commands/waiting.h"
 #include "jobs/job.h"
 #include "queue/published_heads.h"
 #include "queue/queue.h"
 #include "server/replies.h"
-#include "server/reserve_reply.h"
-#include "workers/barrier.h"
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
 
@@ -74,11 +72,8 @@ static bool is_here(const bs_reserve_call *call, uint32_t shard)
 
 static void send(const bs_reserve_call *call, uint32_t shard, uint32_t kind, uint64_t token, uint64_t argument)
 {
-    const bs_reserve_step step = {token, argument};
     bs_remote_send_watches(call->server, call->session, shard);
-    bs_counts_send(call->server);
-    bs_shard_set_add(&call->session->remote->contacted_shards, shard);
-    bs_outbox_must_add(&call->server->outboxes[shard], kind, call->session->id, &step, sizeof step);
+    bs_remote_send_step(call->server, call->session, shard, kind, (bs_reserve_step){token, argument});
 }
 
 /* With the size of a batch, for requests that may reserve. */
@@ -95,7 +90,7 @@ static void expect_response(const bs_reserve_call *call)
     bs_session_list_add(&call->server->asking, call->session);
 }
 
-/* The session goes on; a reply is in its output. */
+/* The output has the reply. */
 static void resume(const bs_reserve_call *call)
 {
     call->session->parked = false;
@@ -232,23 +227,11 @@ void bs_reserve_withdraw(bs_reserve_call *call)
 
 /* --- requests of other workers, and their responses -------------------------------------------------------- */
 
-static void respond(bs_server *server, const bs_session *proxy, uint32_t kind, uint64_t token, uint64_t argument)
-{
-    const bs_reserve_step step = {token, argument};
-    bs_outbox_must_add(&server->outboxes[proxy->peer], kind, proxy->home, &step, sizeof step);
-}
-
 static void head_for_other(bs_server *server, bs_session *proxy, uint64_t token, bool decided, bs_now now)
 {
     bs_head_is response = {.token = token};
     if (find_head(server, proxy, token, decided, &response.head, now))
         bs_outbox_must_add(&server->outboxes[proxy->peer], BS_FRAME_HEAD_IS, proxy->home, &response, sizeof response);
-}
-
-static void claim_for_other(bs_server *server, bs_session *proxy, const bs_reserve_step *step, bool decided, bs_now now)
-{
-    if (claim(server, proxy, step, decided, now) == CLAIM_LOST)
-        respond(server, proxy, BS_FRAME_LOST, step->token, 0);
 }
 
 /* A session that will wait gets a job that is put back in its turn, so only one that will not wait is deferred. */
@@ -269,7 +252,7 @@ static void cancel_for_other(bs_server *server, bs_session *proxy, const bs_rese
     proxy->remote->wait.active = false;
     const bool stopped = bs_claim_cancel(server, proxy, step->token, now) || deferred;
     if (step->argument)
-        respond(server, proxy, BS_FRAME_CANCELLED, step->token, stopped);
+        bs_remote_respond_step(server, proxy, BS_FRAME_CANCELLED, (bs_reserve_step){step->token, stopped});
 }
 
 static void execute_for_other(bs_server *server, bs_session *proxy, uint32_t kind, const bs_reserve_step *step,
@@ -281,7 +264,8 @@ static void execute_for_other(bs_server *server, bs_session *proxy, uint32_t kin
         head_for_other(server, proxy, step->token, decided, now);
         break;
     case BS_FRAME_CLAIM:
-        claim_for_other(server, proxy, step, decided, now);
+        if (claim(server, proxy, step, decided, now) == CLAIM_LOST)
+            bs_remote_respond_step(server, proxy, BS_FRAME_LOST, (bs_reserve_step){step->token, 0});
         break;
     case BS_FRAME_RESERVE:
         reserve_for_other(server, proxy, step, decided, now);
@@ -291,7 +275,7 @@ static void execute_for_other(bs_server *server, bs_session *proxy, uint32_t kin
         break;
     case BS_FRAME_TAKE:
         if (!bs_claim_take(server, proxy, step->token, now))
-            respond(server, proxy, BS_FRAME_LOST, step->token, 0);
+            bs_remote_respond_step(server, proxy, BS_FRAME_LOST, (bs_reserve_step){step->token, 0});
         break;
     default:
         cancel_for_other(server, proxy, step, now);
@@ -299,8 +283,7 @@ static void execute_for_other(bs_server *server, bs_session *proxy, uint32_t kin
     }
 }
 
-/* Processes a response to the session at home. */
-static void process(bs_reserve_call *call, uint32_t kind, uint32_t shard, const bs_reserve_step *step)
+static void process_response(bs_reserve_call *call, uint32_t kind, uint32_t shard, const bs_reserve_step *step)
 {
     bs_reserve *reserve = &call->session->remote->reserve;
     if (kind == BS_FRAME_LOST)
@@ -334,7 +317,7 @@ int bs_reserve_frame(bs_server *server, bs_session *session, uint32_t shard, con
     if (request)
         execute_for_other(server, session, kind, &step, false, now);
     else
-        process(&call, kind, shard, &step);
+        process_response(&call, kind, shard, &step);
     return 0;
 }
 

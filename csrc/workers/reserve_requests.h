@@ -13,7 +13,7 @@
  * without a timeout may then miss a job. */
 #define BS_HEADS_LIMIT_NS INT64_C(1000000000)
 
-/* Must other shards take part in a reserve of this session? Not if the best job is here. */
+/* Returns whether other shards take part in a reserve of this session: they do not if the best job is here. */
 bool bs_reserve_concerns_others(bs_server *server, const bs_session *session, bs_now now);
 
 /* Returns the best priority of jobs at other shards, for a batch of jobs of this one; BS_WORST_PRIORITY without any. */
@@ -29,7 +29,7 @@ int bs_reserve_frame(bs_server *server, bs_session *session, uint32_t shard, con
 /* Processes the events of this round. */
 void bs_reserves_run(bs_server *server, bs_now now);
 
-/* When the next shard has not responded for too long, INT64_MAX without any. */
+/* Returns when the next request exceeds BS_HEADS_LIMIT_NS, INT64_MAX without any. */
 int64_t bs_reserves_next(const bs_server *server);
 void bs_reserves_tick(bs_server *server, bs_now now);
 

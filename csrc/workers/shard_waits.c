@@ -7,7 +7,7 @@
 #include "queue/job_waits.h"
 #include "queue/queue.h"
 #include "server/replies.h"
-#include "workers/barrier.h"
+#include "workers/remote_commands.h"
 
 /* --- at home ---------------------------------------------------------------------------------------------- */
 
@@ -16,18 +16,15 @@ static bool is_up(const bs_server *server, uint32_t shard)
     return server->peers[shard] != BS_PEER_DOWN;
 }
 
-/* The workers that may have the job; none if there was no such put. */
+/* Returns the workers that may have the job. */
 static bs_shard_set owners(bs_server *server, uint64_t job)
 {
     bs_shard_set set = {0};
-    bs_queue *queue = &server->queue;
-    const int owner = bs_job_table_find(&queue->jobs, job) ? (int)queue->shard : bs_owner_of(queue->shared, job);
-    const uint64_t last_id = __atomic_load_n(&queue->shared->last_id, __ATOMIC_RELAXED);
+    const int owner = bs_remote_owner_of(server, job);
     if (owner != BS_OWNER_UNKNOWN)
         bs_shard_set_add(&set, (uint32_t)owner);
-    else if (job > 0 && job <= last_id)
-        for (uint32_t shard = 0; shard < queue->workers; shard++)
-            bs_shard_set_add(&set, shard);
+    for (uint32_t shard = 0; owner == BS_OWNER_UNKNOWN && shard < server->queue.workers; shard++)
+        bs_shard_set_add(&set, shard);
     return set;
 }
 
@@ -47,14 +44,6 @@ bool bs_shard_wait_concerns_others(bs_server *server, const bs_session *session,
     return has_others(&set, home) || (session->remote && has_others(&session->remote->holding_shards, home));
 }
 
-static void send(bs_server *server, bs_session *session, uint32_t shard, uint32_t kind, uint64_t argument)
-{
-    const bs_reserve_step step = {session->remote->wait.token, argument};
-    bs_counts_send(server);
-    bs_shard_set_add(&session->remote->contacted_shards, shard);
-    bs_outbox_must_add(&server->outboxes[shard], kind, session->id, &step, sizeof step);
-}
-
 static void ask(bs_server *server, bs_session *session, uint32_t shard)
 {
     bs_shard_wait *wait = &session->remote->wait;
@@ -62,15 +51,16 @@ static void ask(bs_server *server, bs_session *session, uint32_t shard)
         return;
     bs_shard_set_add(&wait->asked, shard);
     bs_shard_set_add(&wait->unanswered, shard);
-    send(server, session, shard, BS_FRAME_AWAIT, bs_shard_set_has(&wait->owners, shard) ? wait->job : 0);
+    const uint64_t job = bs_shard_set_has(&wait->owners, shard) ? wait->job : 0;
+    bs_remote_send_step(server, session, shard, BS_FRAME_AWAIT, (bs_reserve_step){wait->token, job});
 }
 
-/* The other workers take no part any more. */
+/* Ends the waits at other workers. */
 static void cancel(bs_server *server, bs_session *session)
 {
     bs_shard_wait *wait = &session->remote->wait;
     for (int s = bs_shard_set_next(&wait->asked, 0); s >= 0; s = bs_shard_set_next(&wait->asked, s + 1))
-        send(server, session, (uint32_t)s, BS_FRAME_CANCEL, 0);
+        bs_remote_send_step(server, session, (uint32_t)s, BS_FRAME_CANCEL, (bs_reserve_step){wait->token, 0});
     wait->asked = wait->unanswered = wait->owners = (bs_shard_set){0};
     wait->concluded = true;
 }
@@ -183,7 +173,7 @@ void bs_shard_wait_begin(bs_server *server, bs_session *session, uint64_t job, i
     session->parked = wait->active;
 }
 
-static void answered(bs_server *server, bs_session *session, uint32_t shard, const bs_reserve_step *step)
+static void take_answer(bs_server *server, bs_session *session, uint32_t shard, const bs_reserve_step *step)
 {
     bs_shard_wait *wait = &session->remote->wait;
     if (!wait->active || wait->concluded || step->token != wait->token)
@@ -222,11 +212,10 @@ void bs_shard_waits_peer_changed(bs_server *server, uint32_t shard)
 
 static void respond(bs_server *server, const bs_session *proxy, uint64_t argument)
 {
-    const bs_reserve_step step = {proxy->remote->wait.token, argument};
-    bs_outbox_must_add(&server->outboxes[proxy->peer], BS_FRAME_AWAITED, proxy->home, &step, sizeof step);
+    bs_remote_respond_step(server, proxy, BS_FRAME_AWAITED, (bs_reserve_step){proxy->remote->wait.token, argument});
 }
 
-static void await(bs_server *server, bs_session *proxy, const bs_reserve_step *step, bs_now now)
+static void await_for_other(bs_server *server, bs_session *proxy, const bs_reserve_step *step, bs_now now)
 {
     bs_queue *queue = &server->queue;
     const uint64_t id = step->argument;
@@ -280,8 +269,8 @@ int bs_shard_wait_frame(bs_server *server, bs_session *session, uint32_t shard, 
     if (!session || session->proxy != request || !(request ? bs_remote_of(server, session) : session->remote))
         return 0; /* it has ended */
     if (request)
-        await(server, session, &step, now);
+        await_for_other(server, session, &step, now);
     else
-        answered(server, session, shard, &step);
+        take_answer(server, session, shard, &step);
     return 0;
 }

@@ -2,9 +2,9 @@
  * there, which DEADLINE_SOON depends on.
  *
  * The home worker asks them (AWAIT). Each responds at once, and again when something has happened (AWAITED); the end of
- * a job only after its entry is on disk. Home has the timeout. It replies with the first outcome, in this order if it
- * knows several: the job's end, DEADLINE_SOON, TIMED_OUT. Then it ends the waits of the others (CANCEL). If the worker
- * that has the job goes down, the session waits until there is a new one, which is asked again.
+ * a job only after its entry is on disk. The home worker has the timeout. It replies with the first outcome, in this
+ * order if it knows several: the job's end, DEADLINE_SOON, TIMED_OUT. Then it ends the waits of the others (CANCEL). If
+ * the worker that has the job goes down, the session waits until there is a new one, which is asked again.
  */
 #ifndef BS_SHARD_WAITS_H
 #define BS_SHARD_WAITS_H

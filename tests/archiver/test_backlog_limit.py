@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from beanstalkd_py.archiver.shipped_files import record_shipped
 from beanstalkd_py.binlog.done_files import list_done_files
-from beanstalkd_py.server.archiver.backlog_limit import WAIT_CHECKS, BacklogLimit
+from beanstalkd_py.server.archiver.backlog_limit import RELEASE_CHECKS, BacklogLimit
 
 BLOCK = 4096
 NO_SPACE = 1 << 62
@@ -69,7 +69,7 @@ def test_files_first_stop_waiting_for_shipping(
     record_shipped(tmp_path, {})
     most = (1 << 30) if file_bytes == NO_SPACE else 4 * BLOCK
     limit = BacklogLimit(folders, most, file_bytes, lambda index: index == 0)
-    for _ in range(WAIT_CHECKS):
+    for _ in range(RELEASE_CHECKS):
         limit.enforce()
         assert numbers(folders[0]) == numbers(folders[1]) == [1, 2, 3, 4, 5]
     assert not (tmp_path / "shipped").exists() and limit.waiting_bytes == 10 * BLOCK

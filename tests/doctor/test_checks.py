@@ -225,7 +225,7 @@ def test_descriptors(tmp_path: Path) -> None:
     process(tmp_path, 3, 3, limits=limits.format("unlimited", "unlimited"))
 
     def found(pid: int, unit: str | None = None) -> Finding:
-        return machine.check_descriptors(machine.limits_of(pid, tmp_path), "it", unit)
+        return machine.check_descriptors(machine.read_limits(pid, tmp_path), "it", unit)
 
     check(found(1, "jobs.service"), "problem", "90 in use", "LimitNOFILE= of jobs.service")
     check(found(2), "warning", "ulimit -n")
@@ -300,7 +300,7 @@ def test_a_running_server(tmp_path: Path) -> None:
     process(tmp_path, 8, 1, status="VmRSS:\t 50 kB\n")
     (tmp_path / "7" / "task" / "7").mkdir(parents=True)
     (tmp_path / "7" / "task" / "7" / "children").write_text("8 9 ")
-    assert service.running(7, tmp_path) == service.Running(
+    assert service.inspect_server(7, tmp_path) == service.ServerProcesses(
         7, (8, 9), "jobs@a.service", 150 << 10, -500
     )
-    assert service.running(99, tmp_path) == service.Running(99, (), None, None, None)
+    assert service.inspect_server(99, tmp_path) == service.ServerProcesses(99, (), None, None, None)

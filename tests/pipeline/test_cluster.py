@@ -53,10 +53,11 @@ spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 pipeline.register(spark)
 source = spark.read.format("beanstalkd_binlog").option("minPartitions", 8)
-stream = spark.readStream.format("beanstalkd_binlog").option("failOnDataLoss", "false")
+stream = spark.readStream.format("beanstalkd_binlog").option("minPartitions", 8)
 
 def streamed():
-    writing = stream.load(binlog).writeStream.format("memory").queryName("entries")
+    entries = stream.option("failOnDataLoss", "false").load(binlog)
+    writing = entries.writeStream.format("memory").queryName("entries")
     writing.trigger(availableNow=True).start().awaitTermination()
     return spark.table("entries")
 

@@ -285,9 +285,9 @@ def _progress() -> Progress | None:
     if not sys.stderr.isatty():
         return None
 
-    def show(looked_at: int, found: int, expected: int) -> None:
-        if looked_at % (1 << 18) == 0:
-            notice(f"queried {looked_at} ids, found {found} of {counted(expected)}")
+    def show(queried: int, found: int, expected: int) -> None:
+        if queried % (1 << 18) == 0:
+            notice(f"queried {queried} ids, found {found} of {counted(expected)}")
 
     return show
 

@@ -223,12 +223,12 @@ def reload(connect: Connect, as_json: bool) -> int:
     if as_json:
         output.write_json(found)
     else:
-        from beanstalkd_py.server.option_changes import shown
+        from beanstalkd_py.server.option_changes import value_text
 
         for name, value in found["applied"].items():
-            output.write_line(f"{name} is {shown(value)} now")
+            output.write_line(f"{name} is {value_text(value)} now")
         for name, value in found["waiting"].items():
-            output.notice(f"{name} {shown(value)} requires a restart")
+            output.notice(f"{name} {value_text(value)} requires a restart")
         if not found["applied"] and not found["waiting"]:
             output.write_line("no option has changed")
     return 1 if found["waiting"] else 0

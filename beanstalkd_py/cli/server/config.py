@@ -12,7 +12,7 @@ from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.server.config_layers import from_file, settings_of
 from beanstalkd_py.cli.server.serve import serve, serve_options
-from beanstalkd_py.server.option_changes import option_values, shown
+from beanstalkd_py.server.option_changes import option_values, value_text
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"
@@ -86,5 +86,5 @@ def show(as_json: bool, words: tuple[str, ...]) -> None:
         return
     width = max(map(len, values))
     for name, value in values.items():
-        text = "-" if value is None else shown(value)
+        text = "-" if value is None else value_text(value)
         click.echo(f"{name:<{width}}  {text!s:<24}  {origin.get(name, DEFAULT)}")

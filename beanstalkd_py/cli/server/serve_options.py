@@ -82,7 +82,7 @@ limit_options = in_order(
     option(
         "--output-limit",
         "Stop executing commands of a connection with this many bytes of unread replies.",
-        Bytes(options.LEAST_OUTPUT_LIMIT),
+        Bytes(options.MIN_OUTPUT_LIMIT),
         default=options.DEFAULT_OUTPUT_LIMIT,
     ),
     option(

@@ -29,17 +29,17 @@ from beanstalkd_py.client.worker.keep_alive import KeepAlive
 from beanstalkd_py.client.worker.retry import Backoff, Retry
 
 RESERVE_S = 20
-"""A reserve is repeated after this time, which notices a server that has gone silently."""
+"""The timeout of each reserve. A server that has gone silently does not reply in time."""
 REPLY_TIMEOUT_S = 30.0
 STABLE_S = 10.0
-"""A connection that lived so long was not a failure."""
+"""The loss of a connection of this age does not count as a repeated failure."""
 
 Function = Callable[[Delivery], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """The function for the jobs of a tube, and when failed ones run again."""
+    """The function for the jobs of a tube, and when failed jobs run again."""
 
     function: Function
     retry: Retry
@@ -47,7 +47,7 @@ class Handler:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The part of a worker's arguments that its connections need."""
+    """The arguments of a worker that its connections need."""
 
     address: greenstalk.Address
     tls: ssl.SSLContext | None
@@ -63,7 +63,7 @@ class _Decision:
 
 
 def _decide(delivery: Delivery, retry: Retry, error: BaseException | None) -> _Decision:
-    """Return the end of a delivery whose handler returned or raised `error`."""
+    """Return how to finish a delivery whose handler returned or raised `error`."""
     if error is None:
         return _Decision(Outcome.DELETED)
     if isinstance(error, ReleaseJob):
@@ -77,8 +77,8 @@ def _decide(delivery: Delivery, retry: Retry, error: BaseException | None) -> _D
 class Consumer:
     """A thread with a connection of its own, which holds one job at a time.
 
-    The thread that runs handlers and the keep-alive thread take turns on the connection by
-    `_exchange`.
+    This thread and the keep-alive thread share the connection. `_exchange` is the lock for one
+    command and its reply.
     """
 
     def __init__(self, settings: Settings, keep_alive: KeepAlive, name: str) -> None:
@@ -99,7 +99,7 @@ class Consumer:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Reserve nothing more; a handler that runs goes on, and its job is finished."""
+        """Reserve no more jobs; a running handler continues, and its job is finished."""
         with self._state:
             self._stopping.set()
             if not self._is_busy:
@@ -113,7 +113,7 @@ class Consumer:
     def _disconnect(self) -> None:
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                # Not SSLSocket.shutdown: another thread may read from the socket.
+                # SSLSocket.shutdown would drop the TLS state while another thread reads.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def _run(self) -> None:
@@ -132,13 +132,13 @@ class Consumer:
                 self._stopping.wait(pause_s)
 
     def _consume(self) -> None:
-        """Handle jobs until the worker stops; an exception is a lost connection."""
+        """Handle jobs until the worker stops. Raises an exception if the connection is lost."""
         opened = self._open()
         tubes = list(self._settings.handlers)
         try:
             with self._state:
                 self._socket = opened
-            # A stop before this line found no socket.
+            # A stop before this line has not closed the socket.
             if self._stopping.is_set():
                 return
             with Client(opened, encoding=None, watch=tubes) as client:
@@ -220,11 +220,11 @@ class Consumer:
     def _touch(self, client: Client[bytes], job: greenstalk.Job[bytes]) -> bool:
         try:
             with self._exchange:
-                # After its end the connection is that of the next reserve.
+                # After the handler, the connection belongs to the next reserve.
                 if self._held_id == job.id:
                     client.touch(job)
         except Exception:
-            # The exchange after the handler meets a lost connection again, and handles it.
+            # If the connection is lost, finishing the job fails too, and reports it.
             return False
         return True
 
@@ -255,6 +255,6 @@ def _call(function: Function, delivery: Delivery) -> BaseException | None:
     try:
         function(delivery)
     except BaseException as error:
-        # A SystemExit of a handler must not end a thread of the worker either.
+        # SystemExit must not end a thread of the worker either.
         return error
     return None

@@ -26,7 +26,7 @@ class Delivery:
 
 
 class ReleaseJob(Exception):
-    """Raised by a handler to have its job again after `delay` seconds; not an error."""
+    """Raised by a handler to run its job again after `delay` seconds; not an error."""
 
     def __init__(self, delay: int = 0) -> None:
         super().__init__(f"release with a delay of {delay} s")
@@ -38,17 +38,17 @@ class BuryJob(Exception):
 
 
 class TooManyAttemptsError(Exception):
-    """A job had all its attempts, so that it is buried without another one.
+    """A job has used all its attempts and is buried without another one.
 
-    Its last attempt ended with the process, the connection or the TTR and not in the handler.
+    Its last attempt ended because the process, the connection or the TTR ended.
     """
 
 
 class Outcome(enum.StrEnum):
     """The end of a delivery.
 
-    LOST: the job is another client's, or the connection is lost, and the server delivers it again
-    unless the worker had deleted it.
+    LOST: another client has the job, or the connection is lost. The server then delivers the job
+    again, unless the worker had deleted it.
     """
 
     DELETED = "deleted"
@@ -93,7 +93,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnded:
-    """A process of the worker ended without being asked; another starts in `restart_in` seconds.
+    """A process of the worker ended unexpectedly; another starts in `restart_in` seconds.
 
     `status` is its exit status, negative for a signal.
     """
@@ -105,4 +105,4 @@ class ProcessEnded:
 
 Event = Started | Finished | Connected | Disconnected | ProcessEnded
 Hook = Callable[[Event], None]
-"""Called in the thread where an event happens; in the processes of a worker with processes."""
+"""Called in the thread, and the process, in which the event occurs."""

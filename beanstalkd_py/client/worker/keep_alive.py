@@ -1,4 +1,4 @@
-"""Touches of the jobs whose handlers run, by one thread for all connections of a process."""
+"""A thread that touches the jobs of all running handlers of a process."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class KeepAlive:
 
     @contextlib.contextmanager
     def holding(self, delivery: Delivery, touch: Touch) -> Iterator[None]:
-        """Touch the job until the block ends; the first touch is due a part of the TTR from now."""
+        """Touch the job until the block ends, first after a third of the TTR."""
         held = _Held(delivery, touch, _next_touch(delivery))
         with self._changed:
             self._held.append(held)
-            # Not for each job: waking the thread takes longer than a short handler.
+            # Wake the thread only if needed, because this takes longer than a short handler.
             if held.due_mono < self._wake_mono:
                 self._wake_mono = held.due_mono
                 self._changed.notify()
@@ -65,7 +65,7 @@ class KeepAlive:
                 due = [held for held in self._held if held.due_mono <= time.monotonic()]
                 if not due and not self._closed:
                     self._sleep()
-            # Without the lock: a server that is slow must not keep handlers from their start.
+            # Do not hold the lock, because a slow server must not delay the start of handlers.
             for held in due:
                 if held.touch():
                     held.due_mono = _next_touch(held.delivery)
@@ -75,7 +75,7 @@ class KeepAlive:
                         self._drop(held)
 
     def _sleep(self) -> None:
-        """Wait until a touch may be due, of a job that is held or of one that has ended."""
+        """Wait until a touch may be due. The wake time may be that of a job that has ended."""
         now_mono = time.monotonic()
         due_mono = min((held.due_mono for held in self._held), default=math.inf)
         if due_mono < math.inf or self._wake_mono <= now_mono:

@@ -21,20 +21,20 @@ from beanstalkd_py.client.worker.retry import Backoff
 from beanstalkd_py.client.worker.stop_requests import STOP_SIGNALS, StopRequests
 
 STABLE_S = 60.0
-"""A process that lived so long starts again after the first delay."""
+"""The end of a process of this age does not count as a repeated failure."""
 END_S = 5.0
-"""Time for a process to end after its handlers."""
+"""The time for a process to end after its handlers."""
 
 POLL_S = 1.0
-"""A child whose end is not seen, because a process that it forked has its descriptors, is found
-after this time."""
+"""The interval of checks for ended children. A sentinel does not report the end of a child if a
+process that the child forked has inherited its descriptors."""
 
 RunChild = Callable[[int], None]
-"""Runs in a child until its argument is readable: the parent stops, or has ended."""
+"""Runs in a child until the descriptor is readable: the parent stops or has ended."""
 
 
 class _Slot:
-    """One of the processes, and its successors."""
+    """One of the processes, and its later replacements."""
 
     def __init__(self) -> None:
         self.process: ForkProcess | None = None
@@ -54,7 +54,7 @@ class ProcessSupervisor:
         self._restart = restart
         self._grace_s = grace_s
         self._slots = [_Slot() for _ in range(count)]
-        # The children see its end at a stop, and when this process ends, however that happens.
+        # The children detect that the write end is closed: at a stop, or when this process ends.
         self._alive_read, self._alive_write = os.pipe()
 
     def run(self, requests: StopRequests) -> None:
@@ -64,7 +64,7 @@ class ProcessSupervisor:
                 self._start_due()
                 sentinels = [process.sentinel for process in self._running()]
                 requests.wait(self._pause_s(), sentinels)
-                self._note_ended()
+                self._remove_ended()
         finally:
             os.close(self._alive_write)
             self._wait_for_end(requests)
@@ -90,7 +90,7 @@ class ProcessSupervisor:
         os.close(self._alive_write)
         self._run_child(self._alive_read)
 
-    def _note_ended(self) -> None:
+    def _remove_ended(self) -> None:
         for slot in self._slots:
             process = slot.process
             if process is None or process.exitcode is None:
@@ -105,7 +105,7 @@ class ProcessSupervisor:
             process.close()
 
     def _wait_for_end(self, requests: StopRequests) -> None:
-        """Wait for the children; kill them after their grace, or at a second request."""
+        """Wait for the children; kill them after the grace, or at a second request."""
         end_mono = time.monotonic() + self._grace_s + END_S
         while running := [one for one in self._running() if one.exitcode is None]:
             requests.wait(_until(end_mono), [process.sentinel for process in running])

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 class Backoff:
     """Delays that grow by `factor` from `first` to `most` seconds.
 
-    A random part of at most `jitter` of each delay is taken off, so that many workers do not come
-    back at the same moment.
+    Each delay is shortened by a random share of at most `jitter`, so that many workers do not
+    return at the same moment.
     """
 
     first: float = 1.0
@@ -20,8 +20,8 @@ class Backoff:
     jitter: float = 0.1
 
     def delay(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures in a row, from 1 on."""
-        # The limit keeps a long outage from an overflow.
+        """Return the seconds to wait after this number of failures in a row, from 1 on."""
+        # The limit prevents an overflow in a long outage.
         grown = self.first * self.factor ** min(failures - 1, 100)
         return min(grown, self.most) * (1 - random.random() * self.jitter)
 
@@ -30,8 +30,8 @@ class Backoff:
 class Retry:
     """A failed job is released with a delay, and buried after `max_attempts`; None is no limit.
 
-    Every reserve of a job is an attempt, also one that ended with a lost connection or with
-    ReleaseJob. A kick allows as many attempts again.
+    Every reserve of a job is an attempt, even if it ended with a lost connection or ReleaseJob. A
+    kick allows as many attempts again.
     """
 
     max_attempts: int | None = 5

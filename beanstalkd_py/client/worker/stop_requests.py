@@ -15,7 +15,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class StopRequests:
     """A pipe with a byte per request.
 
-    A signal handler may write to it at any moment, which it could not do with a lock.
+    Unlike with a lock, a signal handler can write to a pipe at any moment.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class StopRequests:
         os.close(self._write)
 
     def request(self) -> None:
-        # A full pipe has enough requests.
+        # A full pipe contains many requests already.
         with contextlib.suppress(BlockingIOError):
             os.write(self._write, b"x")
 
@@ -45,7 +45,7 @@ class StopRequests:
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Make SIGTERM and SIGINT requests, and let them through, if this is the main thread."""
+        """Make a request of SIGTERM and SIGINT, and unblock both, if this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

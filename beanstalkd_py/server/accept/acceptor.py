@@ -15,7 +15,7 @@ from beanstalkd_py.server.accept.listeners import Listener
 from beanstalkd_py.server.logging.throttling import OUT_OF_DESCRIPTORS, DescriptorPressure
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 
-# The connection failed before it was accepted; accept(2) says to retry.
+# Errors of a connection that failed before accept(2), which documents a retry for them.
 _FAILED_BEFORE = frozenset(
     (
         *(errno.ECONNABORTED, errno.EINTR, errno.EPERM, errno.EPROTO),
@@ -29,14 +29,14 @@ class Receiver(Protocol):
     """Takes accepted connections."""
 
     def free_slots(self) -> int:
-        """Return how many connections it takes now."""
+        """Return how many connections the receiver can take now."""
 
     def send(self, fds: list[int]) -> None:
-        """Take up to BATCH descriptors, which it owns from now on."""
+        """Take over up to BATCH descriptors."""
 
 
 class Acceptor:
-    """Accepts for one receiver. `full` is the log's reason while the receiver has no slots."""
+    """Accepts for one receiver. `full` is the reason in the log while the receiver has no slots."""
 
     def __init__(
         self,
@@ -62,21 +62,21 @@ class Acceptor:
             ready.close()
 
     def _accept_batch(self) -> None:
-        most = min(self._receiver.free_slots(), BATCH)
-        if most <= 0:
+        count = min(self._receiver.free_slots(), BATCH)
+        if count <= 0:
             self._pressure.pause(self._full)
             return
         fds: list[int] = []
-        reason = self._accept_up_to(fds, most)
+        reason = self._accept_up_to(fds, count)
         if fds:
             self._receiver.send(fds)
         if reason is not None:
             self._pressure.pause(reason)
 
-    def _accept_up_to(self, fds: list[int], most: int) -> str | None:
-        """Append up to `most` accepted descriptors; return the reason if descriptors ran out."""
-        # Also bounds the refusals, so that a flood of them does not block the greenlet.
-        for _ in range(most):
+    def _accept_up_to(self, fds: list[int], count: int) -> str | None:
+        """Append up to `count` accepted descriptors; return the reason if descriptors ran out."""
+        # The limit includes refused connections, so that many of them do not block the process.
+        for _ in range(count):
             try:
                 connection, address = self._socket.accept()
             except BlockingIOError:

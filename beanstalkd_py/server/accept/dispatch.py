@@ -1,6 +1,6 @@
-"""Chooses the worker of a connection: the owner of its first tube, or the least loaded worker.
+"""Chooses the worker of a connection: the owner of its first tube, or the one with fewest clients.
 
-Counts, in the parent's block of shared memory, the connections that no worker has yet.
+Counts the connections that no worker has yet in the parent's block of shared memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from beanstalkd_py.core.connections import origin_of
 from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.server.accept.first_command import PEEK_BYTES, Hint, tube_of_first_command
 from beanstalkd_py.server.accept.handover import Handover
+from beanstalkd_py.server.accept.routed_connections import RoutedConnections, Spawn
 from beanstalkd_py.server.accept.unrouted_connections import UnroutedConnections
-from beanstalkd_py.server.accept.worker_backlog import Spawn, WorkerBacklog
 from beanstalkd_py.server.logging.setup import LOGGER, fields
 from beanstalkd_py.server.options import NS_PER_S, ServeOptions
 
@@ -34,29 +34,25 @@ class Dispatcher:
         self._colocate = colocate
         self._counters = counters
         self._capacity = max(1, capacity)
-        self._backlogs = [WorkerBacklog(index, spawn, self._on_passed) for index in range(workers)]
+        self._routed = [RoutedConnections(n, spawn, self._on_passed) for n in range(workers)]
         self._unrouted = UnroutedConnections(self._on_data, self._on_timeout)
         self._tasks = [spawn(self._unrouted.run), spawn(self._unrouted.close_expired)]
 
-    # --- workers ------------------------------------------------------------------------------
-
     def attach(self, worker: int, handover: Handover) -> None:
         """Hand queued and new connections to a worker that is ready."""
-        self._backlogs[worker].attach(handover)
+        self._routed[worker].attach(handover)
 
     def detach(self, worker: int) -> int | None:
         """Return how many connections an ended worker was sent; None if it never was ready."""
-        return self._backlogs[worker].detach()
+        return self._routed[worker].detach()
 
     def close(self) -> None:
         gevent.killall(self._tasks)
         self._unrouted.close()
-        for backlog in self._backlogs:
-            backlog.close()
+        for routed in self._routed:
+            routed.close()
         self._counters.closed_connections += self._counters.connections
         self._counters.connections = 0
-
-    # --- connections --------------------------------------------------------------------------
 
     def set_timeouts(self, options: ServeOptions) -> None:
         idle_ns, send_ns = options.idle_timeout_ns, options.send_timeout_ns
@@ -77,7 +73,7 @@ class Dispatcher:
         try:
             self._unrouted.add(fd)
         except OSError:
-            return False  # no more epoll watches; let a worker wait
+            return False  # no epoll watch is left; a worker can wait for the data
         return True
 
     def _on_data(self, fd: int, ended: bool) -> None:
@@ -90,8 +86,8 @@ class Dispatcher:
         if hint is None:
             if LOGGER.isEnabledFor(logging.INFO):
                 origin = origin_of(fd)
-                about = {"event": "close", "from": origin, "commands": 0}
-                LOGGER.info("close one from %s, which sent no data", origin, extra=fields(**about))
+                extra = fields(**{"event": "close", "from": origin, "commands": 0})
+                LOGGER.info("close one from %s, which sent no data", origin, extra=extra)
             os.close(fd)
             self._count_closed(1)
         else:
@@ -105,22 +101,22 @@ class Dispatcher:
         self._counters.connections -= count
         self._counters.closed_connections += count
 
-    def _choose(self, hint: bytes | Hint) -> WorkerBacklog:
+    def _choose(self, hint: bytes | Hint) -> RoutedConnections:
         if isinstance(hint, bytes):
-            owner = self._backlogs[shard_of(hint, len(self._backlogs), self._colocate)]
-            # Wait for an owner that restarts, because only it has the jobs. Do not wait for a full
-            # one, because every other worker can relay commands to it.
+            owner = self._routed[shard_of(hint, len(self._routed), self._colocate)]
+            # Wait for an owner that restarts, because only the owner has the jobs. Do not wait for
+            # a full owner, because every other worker can relay commands to it.
             if not owner.open or owner.free_slots() > 0:
                 return owner
-        return min(self._backlogs, key=_rank)
+        return min(self._routed, key=_rank)
 
     def _on_passed(self, count: int) -> None:
         self._counters.connections -= count
         self._counters.moved_out += count
 
 
-def _rank(backlog: WorkerBacklog) -> tuple[bool, bool, int]:
-    return not backlog.open, backlog.free_slots() <= 0, backlog.load()
+def _rank(routed: RoutedConnections) -> tuple[bool, bool, int]:
+    return not routed.open, routed.free_slots() <= 0, routed.connection_count()
 
 
 def _peek(fd: int, ended: bool) -> bytes | Hint | None:

@@ -19,16 +19,16 @@ class Hint(enum.Enum):
     """The result if the bytes name no tube."""
 
     INCOMPLETE = 1
-    """The first line is incomplete."""
+    """More data may name a tube, because the first line is incomplete."""
     ANYWHERE = 2
-    """No command belongs to one tube."""
+    """The first command belongs to no tube."""
 
 
 _TUBE = rb"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})"
 _USE_OR_WATCH = re.compile(rb"(?:use|watch) " + _TUBE)
 _IGNORE = re.compile(rb"ignore " + _TUBE)
 _NAMED_TUBE = re.compile(rb"(?:stats-tube |pause-tube *)%b(?: +[0-9]+)?" % _TUBE)
-# Commands on the tubes that a new connection uses and watches.
+# Commands for the used tube or the watched tubes, which are the default tube at first.
 _DEFAULT_TUBE = re.compile(
     rb"(?:put |reserve-with-timeout |reserve-batch |kick ).*"
     rb"|reserve|peek-ready|peek-delayed|peek-buried",

@@ -9,7 +9,7 @@ from typing import Any
 import gevent
 from gevent.lock import Semaphore
 
-from beanstalkd_py.server.process.channel import TRANSIENT, scm_rights
+from beanstalkd_py.server.process.channel import TRANSIENT
 from beanstalkd_py.server.process.fd_wait import WRITE, FdWatcher
 from beanstalkd_py.server.process.shared_memory import open_connections
 
@@ -21,7 +21,7 @@ DESCRIPTORS_PER_LINK = 2
 """A socket to another worker, and its doorbell."""
 RETRY_S = 0.02
 CERTIFICATES = b"certificates"
-"""The data of a message with a file of certificates, for the connections of later messages."""
+"""The data of a message with the file of certificates for the connections of later messages."""
 
 
 class Handover:
@@ -31,7 +31,7 @@ class Handover:
         self._socket = connections
         self._counters = counters
         self._capacity = max(1, capacity)
-        # The connections of a predecessor were all adopted or written off.
+        # The parent has set total_connections to the connections that earlier processes were sent.
         self._passed = int(counters.total_connections)
         self._writable = FdWatcher(connections.fileno(), WRITE)
         self._sending = Semaphore()  # a watcher serves one greenlet at a time
@@ -41,13 +41,13 @@ class Handover:
         """How many connections this worker and its predecessors were sent."""
         return self._passed
 
-    def load(self) -> int:
-        """Return how many connections the worker holds, including those in flight."""
+    def connection_count(self) -> int:
+        """Return how many connections the worker has, including those in flight."""
         in_flight = self._passed - int(self._counters.total_connections)
         return open_connections(self._counters) + in_flight
 
     def free_slots(self) -> int:
-        return self._capacity - self.load()
+        return self._capacity - self.connection_count()
 
     def send(self, fds: list[int]) -> None:
         """Pass up to BATCH descriptors and close them here, waiting while the socket is full.
@@ -62,14 +62,14 @@ class Handover:
 
     def pass_copies(self, fds: list[int]) -> bool:
         """Pass descriptors that the caller still owns; return False if the worker is gone."""
-        # One byte each, so that the process knows how many descriptors it failed to receive.
+        # One byte per descriptor, so that the process can count those that it failed to receive.
         if not self._send(bytes(len(fds)), fds):
             return False
         self._passed += len(fds)
         return True
 
     def pass_certificates(self, fd: int) -> None:
-        """Pass a file that the caller still owns, to a TLS process."""
+        """Pass a file that the caller still owns to a TLS process."""
         self._send(CERTIFICATES, [fd])
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Handover:
 
     def _try_send(self, data: bytes, fds: list[int]) -> bool:
         try:
-            self._socket.sendmsg([data], scm_rights(*fds))
+            socket.send_fds(self._socket, [data], fds)
         except BlockingIOError:
             self._writable.wait()
             return False

@@ -41,7 +41,7 @@ class Listener:
         """Stop listening and remove the socket file, unless another server has replaced it."""
         self.socket.close()
         if self._path is not None and _inode(self._path) == self._inode:
-            # Fails if the user of -u may not write to the folder; the next start replaces the file.
+            # The user of -u may lack write permission here. The next start replaces the file.
             with contextlib.suppress(OSError):
                 os.remove(self._path)  # noqa: PTH107 - pathlib is a slow import
         self._path = None
@@ -49,7 +49,7 @@ class Listener:
 
 @dataclass(slots=True)
 class Sockets:
-    """The sockets of a server. `no_control` is the reason for the lack of a control socket."""
+    """The sockets of a server. `no_control` is the reason if there is no control socket."""
 
     clients: list[Listener]
     control: Listener | None = None
@@ -58,18 +58,14 @@ class Sockets:
     tls: Listener | None = None
 
     def close(self) -> None:
-        for listener in self.clients:
-            listener.close()
-        for other in (self.control, self.metrics, self.tls):
-            if other is not None:
-                other.close()
+        for listener in (*self.clients, self.control, self.metrics, self.tls):
+            if listener is not None:
+                listener.close()
 
 
 def bind(address: Address) -> Listener:
     """Listen on one address. Raises AddressError."""
-    if isinstance(address, UnixAddress):
-        return _bind_unix(address)
-    return _bind_inet(address)
+    return _bind_unix(address) if isinstance(address, UnixAddress) else _bind_inet(address)
 
 
 def passed_listeners(environ: Mapping[str, str], pid: int) -> list[Listener]:
@@ -102,14 +98,14 @@ def _bind_inet(address: InetAddress) -> Listener:
     try:
         # Encode here, because getaddrinfo imports the slow codec "idna" for str.
         host = address.host.encode() if address.host.isascii() else address.host
-        found = socket.getaddrinfo(
+        resolved = socket.getaddrinfo(
             host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise errors.AddressError(f"cannot listen on {address}: {reason}") from error
     failure: OSError | None = None
-    for family, kind, protocol, _, sockaddr in found:
+    for family, kind, protocol, _, sockaddr in resolved:
         try:
             return _listen_inet(family, kind, protocol, sockaddr)
         except OSError as error:

@@ -21,14 +21,14 @@ NONE = "none"
 
 
 def parse_networks(text: str) -> tuple[str, ...]:
-    """Return comma-separated networks in canonical form; "none" is empty. Raises UsageError."""
+    """Parse comma-separated networks, or "none"; return canonical forms. Raises UsageError."""
     if text.strip() == NONE:
         return ()
     return tuple(str(_parse(part.strip())) for part in text.split(","))
 
 
 class Networks:
-    """Networks as `parse_networks` returns them."""
+    """A set of networks; `texts` is from `parse_networks`."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._networks = [_parse(text) for text in texts]
@@ -57,11 +57,11 @@ def _parse(text: str) -> Network:
         ) from None
     # In 10.1.2.3/8 either the address or the prefix length is wrong.
     if "/" in text and network.prefixlen < network.max_prefixlen:
-        given = ip_network(text.partition("/")[0])
-        if given.network_address != network.network_address:
+        single = ip_network(text.partition("/")[0])
+        if single.network_address != network.network_address:
             raise errors.UsageError(
                 f"{text!r} has address bits beyond its prefix; give {network} for the network,"
-                f" or {given.network_address} for the one address"
+                f" or {single.network_address} for the one address"
             )
     return _unmapped(network)
 

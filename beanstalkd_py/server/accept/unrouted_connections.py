@@ -1,7 +1,7 @@
 """Accepted connections without a complete first command, in an epoll set.
 
-Edge-triggered, so a client that stalls in its first line causes no wakeups. Connections are closed
-at the idle timeout, and at the send timeout once they have sent a part of a line.
+The set is edge-triggered, so that a client that stalls in its first line causes no wakeups. The
+idle timeout closes connections without data, the send timeout those with a part of a line.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from beanstalkd_py.server.process.fd_wait import FdWatcher
 MAX_EVENTS = 256
 _EVENTS = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
-LONGEST_CHECK_S = 1.0
-"""The longest time between two checks for timeouts, because a reload may change them."""
+MAX_CHECK_S = 1.0
+"""The maximum interval of checks for timeouts, because a reload may change the timeouts."""
 CHECKS_PER_TIMEOUT = 8
 
 
 class UnroutedConnections:
     """Connections by descriptor.
 
-    `on_data(fd, ended)` is called for new data; `ended`: the client will send no more.
-    `on_timeout` is called with the number of connections that were closed at a timeout.
+    Calls `on_data(fd, ended)` for new data, `ended` if the client will send no more, and
+    `on_timeout` with the number of connections that a timeout has closed.
     """
 
     def __init__(
@@ -37,28 +37,28 @@ class UnroutedConnections:
         self._on_data = on_data
         self._on_timeout = on_timeout
         self._epoll = select.epoll()
-        # The time of the last event by descriptor, the oldest first.
+        # The time of the last event by descriptor, in the order of these times.
         self._no_data: dict[int, float] = {}
         self._partial: dict[int, float] = {}
         self.set_timeouts(0.0, 0.0)
 
     def set_timeouts(self, idle_s: float, send_s: float) -> None:
-        """Set the timeouts without data and within the first line, which begin now; 0 is none."""
+        """Set and restart the timeouts without data and within the first line; 0 is none."""
         now = time.monotonic()
         self._no_data = dict.fromkeys(self._no_data, now)
         self._partial = dict.fromkeys(self._partial, now)
         self._idle_s, self._send_s = idle_s, send_s
         intervals = [limit_s / CHECKS_PER_TIMEOUT for limit_s in (idle_s, send_s) if limit_s]
-        self._check_s = min([LONGEST_CHECK_S, *intervals])
+        self._check_s = min([MAX_CHECK_S, *intervals])
 
     def add(self, fd: int) -> None:
-        """Take over a descriptor; data that has arrived causes an event. Raises OSError."""
+        """Take over a descriptor; data that has arrived before causes an event. Raises OSError."""
         self._epoll.register(fd, _EVENTS)
         self._no_data[fd] = time.monotonic()
 
     def remove(self, fd: int) -> None:
         """Return a descriptor to the caller, still open."""
-        # Closing it would not end the watch, because another process gets the connection.
+        # A close would not end the epoll watch, because another process has the connection, too.
         self._epoll.unregister(fd)
         self._discard(fd)
 
@@ -85,7 +85,6 @@ class UnroutedConnections:
             gevent.sleep(self._check_s)
             expired = _expired(self._no_data, self._idle_s) + _expired(self._partial, self._send_s)
             for fd in expired:
-                # As in remove: a descriptor that is in flight elsewhere would stay watched.
                 self.remove(fd)
                 os.close(fd)
             if expired:

@@ -17,21 +17,21 @@ from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.launch import ChildProcess
 from beanstalkd_py.server.process.messages import ArchiverStatus
-from beanstalkd_py.server.process.supervision import HEARTBEAT_INTERVAL_S, Supervisor
+from beanstalkd_py.server.process.supervision import Supervisor
 
 CHECK_S = 0.25
-"""Interval of checks of the backlog."""
+"""The interval of the backlog's checks."""
 
 TOTALS = ("archived", "freed_bytes", "orphans", "bodies_left_out", "faults", "missing_bytes")
-"""The fields of ArchiverStatus that count from the start of the process."""
+"""The fields of ArchiverStatus that count since the start of the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryStatus(ArchiverStatus):
-    """The archiver's progress since the server started, its process, and the backlog.
+    """The archiver's progress since the server started, its process, and its backlog.
 
     `last_error` is the reason for the last end of a process, or empty. `most_bytes` is
-    --history-backlog, and the last three fields are those of BacklogLimit.
+    --history-backlog. The last three fields are those of BacklogLimit.
     """
 
     state: str = ""
@@ -46,11 +46,11 @@ class HistoryStatus(ArchiverStatus):
 
 
 class ArchiverSupervisor(Supervisor):
-    """Runs one archiver. `limit` limits its backlog."""
+    """Supervises the archiver; `limit` is the limit of its backlog."""
 
     restart_text = "%s %s; restarting in %.1f s, finished jobs wait in the binlog"
     # Long enough for a slow disk, because no client waits for the archiver.
-    heartbeat_s = HEARTBEAT_INTERVAL_S, 60.0
+    heartbeat_limit_s = 60.0
 
     def __init__(self, start: Callable[[], ChildProcess], limit: BacklogLimit) -> None:
         super().__init__("archiver", start)
@@ -58,14 +58,13 @@ class ArchiverSupervisor(Supervisor):
         self._last_error = ""
         self._failed = ""
         self._is_last = False
-        self._now = ArchiverStatus()
-        self._before = dict.fromkeys(TOTALS, 0)
-        """The totals of ended processes."""
+        self._current = ArchiverStatus()
+        self._ended_totals = dict.fromkeys(TOTALS, 0)
         self.process = start()
 
     def status(self) -> HistoryStatus:
         return HistoryStatus(
-            **(asdict(self._now) | self._totals()),
+            **(asdict(self._current) | self._totals()),
             state=self.state,
             pid=self.pid,
             restarts=self._restarts,
@@ -87,14 +86,12 @@ class ArchiverSupervisor(Supervisor):
 
     def change_options(self, options: ServeOptions) -> None:
         self._limit.most_bytes = options.history_backlog
-        super().change_options(options)  # read once it has opened the store
-
-    # --- the process ----------------------------------------------------------------------------
+        super().change_options(options)  # the archiver reads them once it has opened the store
 
     def _handle_message(self, message: channel.Message, fd: int | None) -> bool:
         match message:
             case [channel.STATUS, dict(values)]:
-                self._now = ArchiverStatus(**values)
+                self._current = ArchiverStatus(**values)
             case [channel.FAILED, int(), str(text)]:
                 self._failed = f"failed: {text}"
             case _:
@@ -118,11 +115,11 @@ class ArchiverSupervisor(Supervisor):
 
     def _reset(self) -> None:
         super()._reset()
-        self._before, self._now = self._totals(), ArchiverStatus()
+        self._ended_totals, self._current = self._totals(), ArchiverStatus()
 
-    def _may_start(self, pause_s: float) -> bool:
+    def _may_start(self, delay_s: float) -> bool:
         """Also permits one process after a stop, which archives the rest."""
-        was_last, self._is_last = self._is_last, self._stopping.wait(pause_s)
+        was_last, self._is_last = self._is_last, self._stopping.wait(delay_s)
         return not was_last
 
     def _on_start(self) -> None:
@@ -131,9 +128,8 @@ class ArchiverSupervisor(Supervisor):
             self.send_message(channel.STOP)
 
     def _totals(self) -> dict[str, int]:
-        return {name: before + getattr(self._now, name) for name, before in self._before.items()}
-
-    # --- the backlog ----------------------------------------------------------------------------
+        ended = self._ended_totals
+        return {name: ended[name] + getattr(self._current, name) for name in TOTALS}
 
     def _check_backlog(self) -> None:
         failed = ""

@@ -2,7 +2,7 @@
 
 Done files wait in the binlog folders until they are archived, and shipped if `pipeline ship` runs
 there. When they exceed the limit, or when a worker has no space for its binlog, they no longer wait
-for shipping. If that is not enough, the oldest are removed unread.
+for shipping. If they still exceed it, the oldest are removed unread.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from beanstalkd_py.binlog.layout import top_of
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.logging.setup import LOGGER
 
-SPARE_BYTES = 1 << 16
-"""For the file system's metadata."""
-WAIT_CHECKS = 12
-"""Checks in which the archiver may remove files that were kept for shipping."""
+METADATA_BYTES = 1 << 16
+"""Space that the file system needs besides a file's contents."""
+RELEASE_CHECKS = 12
+"""Checks during which the archiver may remove files that were kept for shipping."""
 
 
 class BacklogLimit:
@@ -50,35 +50,34 @@ class BacklogLimit:
     def enforce(self) -> None:
         """Remove files beyond the limit. Raises OSError."""
         waiting = [list_done_files(folder) for folder in self._folders]
-        self.waiting_bytes = sum(each.size for files in waiting for each in files)
+        self.waiting_bytes = sum(map(_size_of, waiting))
         full = [
-            folder
-            for index, folder in enumerate(self._folders)
-            if self._is_refusing(index) and not self._has_space(folder)
+            worker
+            for worker, folder in enumerate(self._folders)
+            if self._is_refusing(worker) and not self._has_space(folder)
         ]
         if full or self.waiting_bytes > self.most_bytes:
             if self._release_unshipped():
-                self._checks_to_wait = WAIT_CHECKS
+                self._checks_to_wait = RELEASE_CHECKS
             if self._checks_to_wait > 0:
                 self._checks_to_wait -= 1
                 return
-        for index, folder in enumerate(self._folders):
-            if folder in full:
-                files = waiting[index] or self._files_on_same_disk(folder, waiting)
-                if files:
-                    reason = f"no space for the binlog of worker {index}"
-                    self.waiting_bytes -= self._remove(files, 1, reason)
+        for worker in full:
+            files = waiting[worker] or self._files_on_same_disk(self._folders[worker], waiting)
+            if files:
+                reason = f"no space for the binlog of worker {worker}"
+                self.waiting_bytes -= self._remove(files, 1, reason)
         while self.waiting_bytes > self.most_bytes:
-            largest = max(waiting, key=lambda files: sum(each.size for each in files))
-            over = self.waiting_bytes - self.most_bytes
+            largest = max(waiting, key=_size_of)
+            excess = self.waiting_bytes - self.most_bytes
             count = 0
-            while count < len(largest) and over > 0:
-                over -= largest[count].size
+            while count < len(largest) and excess > 0:
+                excess -= largest[count].size
                 count += 1
             self.waiting_bytes -= self._remove(largest, count, "backlog exceeds the limit")
 
     def _release_unshipped(self) -> bool:
-        """Let the archiver remove files that were not shipped; return whether it kept any."""
+        """Let the archiver remove unshipped files; return whether there were any."""
         released = [top for top in {*map(top_of, self._folders)} if remove_shipped(top)]
         for top in released:
             LOGGER.warning(
@@ -89,9 +88,9 @@ class BacklogLimit:
         return bool(released)
 
     def _has_space(self, folder: Path) -> bool:
-        """Return whether a file fits, so that the worker will recover by itself."""
+        """Return whether a binlog file fits, so that the worker needs no help."""
         disk = os.statvfs(folder)
-        return disk.f_bavail * disk.f_frsize > self._file_bytes + SPARE_BYTES
+        return disk.f_bavail * disk.f_frsize > self._file_bytes + METADATA_BYTES
 
     def _files_on_same_disk(self, folder: Path, waiting: list[list[DoneFile]]) -> list[DoneFile]:
         device = folder.stat().st_dev
@@ -105,7 +104,7 @@ class BacklogLimit:
         lost = files[:count]
         del files[:count]
         remove_files(lost)
-        size = sum(each.size for each in lost)
+        size = _size_of(lost)
         self.lost_files += len(lost)
         self.lost_bytes += size
         LOGGER.warning(
@@ -115,3 +114,7 @@ class BacklogLimit:
             *(counted(size, "byte"), reason),
         )
         return size
+
+
+def _size_of(files: Iterable[DoneFile]) -> int:
+    return sum(file.size for file in files)

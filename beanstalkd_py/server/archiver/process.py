@@ -1,7 +1,7 @@
-"""The archiver process, from exec to exit: when beanstalkd_py.archiver works, and its status.
+"""The archiver process, from exec to exit. It schedules beanstalkd_py.archiver and reports on it.
 
-It reads the binlogs behind the workers, up to their durable positions, without locks and at a low
-priority. It has no event loop; the store has threads.
+The archiver reads binlogs up to their durable positions, without locks and at a low priority. The
+process has no event loop; the store has threads.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ STORE_FULL_TEXT = "the history is full, finished jobs wait in the binlog: %s"
 SOURCE = LogSource(name="archiver")
 NICENESS = 10
 IDLE_S = 0.1
-"""Pause when there is nothing to archive."""
+"""The pause when there is nothing to archive."""
 READ_ERROR_PAUSE_S = 0.5
 FULL_PAUSE_S = 1.0
 STATUS_S = 1.0
 RELEASE_S = 5.0
-"""Interval of removing archived files."""
-CROWDED = 0.25
+"""The interval of removing archived files."""
+RELEASE_AT_ONCE = 0.25
 """The share of the backlog limit above which archived files are removed at once."""
-URGENT = 0.5
+UNTHROTTLED = 0.5
 """The share of the backlog limit above which the archiver does not throttle itself."""
 MAX_LOGGED_FAULTS = 20
 
@@ -49,7 +49,6 @@ MAX_LOGGED_FAULTS = 20
 def main(
     parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
 ) -> int:
-    """Run the process; return its exit status."""
     os.close(connections_fd)
     set_up_logging(config.options.verbosity, config.options.log_format, SOURCE)
     log_in_background()
@@ -64,7 +63,7 @@ def main(
 
 
 def _lower_priority() -> None:
-    """Give workers precedence. A unit's system call filter may forbid it; CpuThrottle remains."""
+    """Give workers precedence, unless a unit's system call filter forbids it."""
     try:
         os.nice(NICENESS)
     except OSError as error:
@@ -87,9 +86,9 @@ def _run(parent: channel.Channel, config: ProcessConfig, shared: SharedMemory) -
         return store, archive
 
     def position(index: int) -> BinlogPosition:
-        while (found := durable_position(shared.counters(index))) is None:
+        while (durable := durable_position(shared.counters(index))) is None:
             continue  # the worker is changing it
-        return found
+        return durable
 
     opened = _open_when_possible(parent, open_archive)
     if opened is None:
@@ -126,10 +125,10 @@ def _open_when_possible(
 
 
 class Archiver:
-    """The loop: handles messages, archives, and reports its status. `backlog` is bytes."""
+    """The loop: handles messages, archives, and reports the status. `backlog_limit` is bytes."""
 
     def __init__(
-        self, parent: channel.Channel, archive: Archive, store: Store, backlog: int
+        self, parent: channel.Channel, archive: Archive, store: Store, backlog_limit: int
     ) -> None:
         self._parent = parent
         self._archive = archive
@@ -143,7 +142,7 @@ class Archiver:
         self._stopping = False
         self._throttle = CpuThrottle()
         self._behind = 0
-        self._backlog = backlog
+        self._backlog_limit = backlog_limit
 
     def run(self) -> int:
         """Archive until the parent sends STOP, then the rest; return the exit status."""
@@ -176,12 +175,12 @@ class Archiver:
 
     def _change(self, options: ServeOptions) -> None:
         set_up_logging(options.verbosity, options.log_format, SOURCE)
-        self._backlog = options.history_backlog
+        self._backlog_limit = options.history_backlog
         self._store.change_retention(options.store_settings().retention())
 
     def _step(self) -> float:
-        """Archive a piece; return the pause before the next."""
-        # Checked before reading, because a worker that becomes ready later has unread jobs.
+        """Archive some entries; return the pause before the next step."""
+        # Check before reading, because a worker that recovers after the read has unread jobs.
         all_recovered = not self._has_caught_up and self._archive.all_recovered()
         try:
             more = self._archive.step()
@@ -199,7 +198,8 @@ class Archiver:
                 self._archive.drop_unseen_jobs()
                 self._has_caught_up = True
             return IDLE_S
-        return 0.0 if self._stopping or self._behind > URGENT * self._backlog else pause_s
+        unthrottled = self._stopping or self._behind > UNTHROTTLED * self._backlog_limit
+        return 0.0 if unthrottled else pause_s
 
     def _log_refusal(self, refused: str) -> None:
         if refused and not self._refused:
@@ -233,7 +233,7 @@ class Archiver:
         if not at_once and now_mono - self._reported_mono < STATUS_S:
             return
         self._reported_mono = now_mono
-        is_crowded = self._archive.removable_bytes() > CROWDED * self._backlog
+        is_crowded = self._archive.removable_bytes() > RELEASE_AT_ONCE * self._backlog_limit
         if is_crowded or now_mono - self._released_mono >= RELEASE_S:
             self._released_mono = now_mono
             self._release_files(thorough=False)

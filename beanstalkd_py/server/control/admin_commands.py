@@ -18,7 +18,7 @@ from beanstalkd_py.plural import counted
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.parent.online_policies import Policies, with_policy, without_policy
 from beanstalkd_py.server.process.shared_memory import SharedMemory
-from beanstalkd_py.server.stats.connection_list import merged
+from beanstalkd_py.server.stats.connection_list import merge_pages
 from beanstalkd_py.server.stats.worker_stats import worker_row
 from beanstalkd_py.server.tube_policies import policy_from, policy_values
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 Answer = Generator[Any, None, Any]
 
-LEAST_RATIO = 1.0
-MOST_RATIO = 100.0
-"""Of file bytes to live bytes, in a compaction."""
+MIN_RATIO = 1.0
+MAX_RATIO = 100.0
+"""Limits of the ratio of file bytes to live bytes that ends a compaction."""
 COMPACTION_WAIT_S = 0.02
 NO_PROGRESS_S = 30.0
 PROGRESS_S = 0.1
 STEP_JOBS = 1000
-"""Jobs per step: less than a millisecond of a worker."""
+"""Jobs that a worker deletes in one step, in less than a millisecond."""
 TRUNCATION_WAIT_S = 0.002
 PROGRESS_JOBS = 10_000
 """Jobs per progress report. The client can stop the command only at a report."""
@@ -81,12 +81,13 @@ class AdminCommands:
             yield worker_row(worker.status(), self._shared)
 
     def _drain(self, request: Message) -> Answer:
-        """Set or only report draining: {"draining": bool}."""
+        """Set draining, or only report it without "on": {"draining": bool}."""
         match request.get("on"):
-            case bool(refused):
-                if refused != self._shared.draining:
-                    LOGGER.info("draining: puts are %s", "refused" if refused else "accepted again")
-                self._shared.draining = refused
+            case bool(draining):
+                if draining != self._shared.draining:
+                    state = "refused" if draining else "accepted again"
+                    LOGGER.info("draining: puts are %s", state)
+                self._shared.draining = draining
                 self._server.report_status()
             case None:
                 pass
@@ -102,7 +103,7 @@ class AdminCommands:
         return {"applied": changes.applied, "waiting": changes.waiting}
 
     def _list_policies(self, _: Message) -> Answer:
-        """Answer with a part per policy, in the order of the test: its values, and `from`."""
+        """Answer with a part per policy, in the order of precedence: its values, and `from`."""
         for source, policies in zip(("online", "file"), self._server.policies(), strict=True):
             for policy in policies:
                 yield {**policy_values(policy), "from": source}
@@ -114,40 +115,37 @@ class AdminCommands:
             policy = policy_from(values if isinstance(values, dict) else {})
         except ValueError as error:
             raise errors.ControlError(f"policy-set: {error}") from error
-        self._change_policies(with_policy(self._server.policies()[0], policy))
-        LOGGER.info("policy %s is set", policy.pattern)
-        yield from ()
-        return {"online": len(self._server.policies()[0])}
+        changed = with_policy(self._server.policies()[0], policy)
+        return (yield from self._change_policies(changed, f"policy {policy.pattern} is set"))
 
     def _unset_policy(self, request: Message) -> Answer:
         """Unset an online policy: {"online": number of online policies}."""
         pattern = request.get("pattern")
         online = self._server.policies()[0]
-        if not isinstance(pattern, str) or all(one.pattern != pattern for one in online):
+        if not isinstance(pattern, str) or all(policy.pattern != pattern for policy in online):
             raise errors.ControlError(f"policy-unset: no policy {pattern!r} was set online")
-        self._change_policies(without_policy(online, pattern))
-        LOGGER.info("policy %s is unset", pattern)
-        yield from ()
-        return {"online": len(self._server.policies()[0])}
+        changed = without_policy(online, pattern)
+        return (yield from self._change_policies(changed, f"policy {pattern} is unset"))
 
-    def _change_policies(self, policies: Policies) -> None:
+    def _change_policies(self, policies: Policies, text: str) -> Answer:
         try:
             self._server.change_online_policies(policies)
-        except errors.UsageError as error:
-            raise errors.ControlError(str(error)) from error
         except OSError as error:
             raise errors.ControlError(f"cannot save the policies: {error}") from error
+        LOGGER.info("%s", text)
+        yield from ()
+        return {"online": len(policies)}
 
     def _compact(self, request: Message) -> Answer:
         """Compact the binlogs of all workers one by one: {"freed-bytes": bytes}."""
         match request.get("ratio"):
             case bool() as other:
                 raise errors.ControlError(f"compact: ratio is {other!r}; give a number")
-            case float() | int() as ratio if LEAST_RATIO <= ratio <= MOST_RATIO:
+            case float() | int() as ratio if MIN_RATIO <= ratio <= MAX_RATIO:
                 per_cent = round(ratio * 100)
             case other:
                 raise errors.ControlError(
-                    f"compact: ratio is {other!r}; give {LEAST_RATIO} to {MOST_RATIO}"
+                    f"compact: ratio is {other!r}; give {MIN_RATIO} to {MAX_RATIO}"
                 )
         if self._compacting:
             raise errors.ControlError("compact: another compaction is running; try again later")
@@ -164,7 +162,7 @@ class AdminCommands:
     def _list_connections(self, _: Message) -> Answer:
         """Answer with a part per connection that sent data, then {"silent": number of others}."""
         pages = [worker.pages("connections") for worker in self._serving()]
-        yield from merged(chain.from_iterable(pages))
+        yield from merge_pages(chain.from_iterable(pages))
         return {"silent": int(self._shared.parent.connections)}
 
     def _truncate(self, request: Message) -> Answer:
@@ -173,12 +171,12 @@ class AdminCommands:
             case {"tube": str(tube), "states": [_, *_] as states} if all(map(_is_free, states)):
                 name = tube.encode()
             case _:
-                known = ", ".join(FREE_STATES)
-                raise errors.ControlError(f"truncate: give a tube and states of {known}")
+                allowed = ", ".join(FREE_STATES)
+                raise errors.ControlError(f"truncate: give a tube and states of {allowed}")
         owner = self._workers[shard_of(name, len(self._workers), self._colocate)]
-        done = yield from _truncate(owner, name, states)
-        LOGGER.info("truncated tube %s: %s deleted", tube, counted(done["deleted"]))
-        return done
+        deleted = yield from _truncate(owner, name, states)
+        LOGGER.info("truncated tube %s: %s deleted", tube, counted(deleted))
+        return {"deleted": deleted}
 
     def _list_tubes(self, _: Message) -> Answer:
         """Answer with packed parts (control.tube_stats), then {"missing": [worker, ...]}."""
@@ -195,7 +193,7 @@ class AdminCommands:
         return {name.replace("_", "-"): value for name, value in status.items()}
 
     def _serving(self) -> list[WorkerSupervisor]:
-        return [one for one in self._workers if one.state == "serving"]
+        return [worker for worker in self._workers if worker.state == "serving"]
 
 
 def _is_free(state: object) -> bool:
@@ -205,23 +203,22 @@ def _is_free(state: object) -> bool:
 def _compact(worker: WorkerSupervisor, per_cent: int) -> Generator[dict[str, int], None, int]:
     """Yield {"worker", "bytes", "alive"} as progress and at the end; return the bytes freed.
 
-    Ends when the files have at most `per_cent` bytes for every hundred live bytes, or all initial
-    files are gone, because clients write meanwhile. Raises ControlError if the worker ends or there
-    is no progress.
+    Ends when the files have at most `per_cent` bytes for every hundred live bytes. Also ends when
+    all initial files are gone, because clients add new ones. Raises ControlError if the worker ends
+    or there is no progress.
     """
-    last_file, first, last = 0, -1, (-1, -1)
+    last_file, first_bytes, sizes = 0, -1, (-1, -1)
     progress_mono = reported_mono = time.monotonic()
     while True:
-        done = worker.compact(per_cent, last_file)
-        last_file, now_mono = done.last, time.monotonic()
-        state = done.total_bytes, done.alive_bytes
-        first = state[0] if first < 0 else first
-        report = {"worker": worker.index, "bytes": state[0], "alive": state[1]}
-        if done.outcome == StepOutcome.DONE:
+        step = worker.compact(per_cent, last_file)
+        last_file, now_mono = step.last, time.monotonic()
+        first_bytes = step.total_bytes if first_bytes < 0 else first_bytes
+        report = {"worker": worker.index, "bytes": step.total_bytes, "alive": step.alive_bytes}
+        if step.outcome == StepOutcome.DONE:
             yield report
-            return first - state[0]
-        if state != last:
-            progress_mono, last = now_mono, state
+            return first_bytes - step.total_bytes
+        if sizes != (step.total_bytes, step.alive_bytes):
+            progress_mono, sizes = now_mono, (step.total_bytes, step.alive_bytes)
         if now_mono > progress_mono + NO_PROGRESS_S:
             raise errors.ControlError(
                 f"cannot compact worker {worker.index} further; check for a full disk"
@@ -229,30 +226,30 @@ def _compact(worker: WorkerSupervisor, per_cent: int) -> Generator[dict[str, int
         if now_mono >= reported_mono + PROGRESS_S:
             reported_mono = now_mono
             yield report
-        gevent.sleep(COMPACTION_WAIT_S if done.outcome == StepOutcome.WAIT else 0)
+        gevent.sleep(COMPACTION_WAIT_S if step.outcome == StepOutcome.WAIT else 0)
 
 
 def _truncate(
     worker: WorkerSupervisor, tube: bytes, states: Sequence[str]
-) -> Generator[dict[str, int], None, dict[str, int]]:
-    """Yield {"deleted": jobs} as progress and return the last. Also deletes jobs put meanwhile.
+) -> Generator[dict[str, int], None, int]:
+    """Yield {"deleted": jobs} as progress; return the number of jobs. Also deletes new jobs.
 
     Raises ControlError if the worker ends, or the disk has no space for the deletion's entries.
     """
     deleted = generation = reported = 0
-    most = STEP_JOBS
+    step_jobs = STEP_JOBS
     while True:
-        done = worker.truncate(tube, states, most, generation)
-        deleted, generation = deleted + done.removed, done.generation
-        if done.full:
+        step = worker.truncate(tube, states, step_jobs, generation)
+        deleted, generation = deleted + step.removed, step.generation
+        if step.full:
             raise errors.ControlError(
                 f"deleted {counted(deleted)}, then the binlog was full; free disk space and retry"
             )
-        if done.outcome == StepOutcome.DONE:
-            return {"deleted": deleted}
-        if done.outcome == StepOutcome.WAIT:
-            most = 0  # delete no newer jobs: under load that would never end
+        if step.outcome == StepOutcome.DONE:
+            return deleted
+        if step.outcome == StepOutcome.WAIT:
+            step_jobs = 0  # only wait for the sync: with new puts, deleting would never end
         if deleted >= reported + PROGRESS_JOBS:
             reported = deleted
             yield {"deleted": deleted}
-        gevent.sleep(TRUNCATION_WAIT_S if done.outcome == StepOutcome.WAIT else 0)
+        gevent.sleep(TRUNCATION_WAIT_S if step.outcome == StepOutcome.WAIT else 0)

@@ -34,8 +34,7 @@ MAX_CONNECTIONS = 64
 RECEIVE_BYTES = 1 << 14
 
 Handler = Callable[[Message], Generator[Any, None, Any]]
-"""Executes a request. Yields the parts of the answer and returns its end, or raises
-BeanstalkdError."""
+"""Executes a request: yields the parts of the answer, returns its end. Raises BeanstalkdError."""
 
 
 class ControlServer:
@@ -84,7 +83,7 @@ class ControlServer:
             connection = _Connection(sock)
             try:
                 while (request := connection.next_request()) is not None:
-                    if request.get(DO) != STOP:  # else the answer was complete before the stop
+                    if request.get(DO) != STOP:  # a late stop: its command has ended
                         self._answer(connection, request)
             except ValueError as error:
                 connection.reply({ERROR: f"{error}; check that both sides have the same version"})
@@ -118,16 +117,16 @@ class ControlServer:
 
 
 class _Connection(WaitingSocket):
-    """Reads at most one request ahead, while one is answered."""
+    """A client. Reads at most one request ahead while the server answers another one."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
         self._reader = MessageReader(REQUEST_BYTES)
-        self._ahead: Message | None = None
+        self._next: Message | None = None
 
     def next_request(self) -> Message | None:
         """Return None at the end. Raises ValueError, OSError."""
-        request, self._ahead = self._ahead, None
+        request, self._next = self._next, None
         while request is None and (request := self._reader.take()) is None:
             data = self.receive(RECEIVE_BYTES)
             if not data:
@@ -137,15 +136,15 @@ class _Connection(WaitingSocket):
 
     def is_stop_next(self) -> bool:
         """Return whether a request to stop has arrived. Raises ValueError, OSError."""
-        if self._ahead is None:
-            self._ahead = self._reader.take()
-        if self._ahead is None:
+        if self._next is None:
+            self._next = self._reader.take()
+        if self._next is None:
             try:
                 self._reader.feed(self.socket.recv(RECEIVE_BYTES))
             except BlockingIOError:
                 return False
-            self._ahead = self._reader.take()
-        return self._ahead is not None and self._ahead.get(DO) == STOP
+            self._next = self._reader.take()
+        return self._next is not None and self._next.get(DO) == STOP
 
     def reply(self, message: Message) -> None:
         """Raises OSError."""

@@ -18,17 +18,17 @@ NONE = "none"
 
 
 def open_control(
-    wanted: str | None, serves_on: Listener, user: pwd.struct_passwd | None
+    option: str | None, first_listener: Listener, user: pwd.struct_passwd | None
 ) -> Listener | str:
-    """Return the socket at the path `wanted` or at the default path; `user` will own it.
+    """Return the socket at the path `option` or at the default path, owned by `user`.
 
-    Returns the reason if there is none: `wanted` is NONE, or the default path is not usable.
-    Raises AddressError.
+    Returns a reason instead if `option` is NONE, or the default path is not usable. Raises
+    AddressError.
     """
-    if wanted == NONE:
+    if option == NONE:
         return "--control none"
-    default = path_to_listen(str(serves_on), os.environ)
-    path = Path(wanted) if wanted is not None else default
+    default = path_to_listen(str(first_listener), os.environ)
+    path = Path(option) if option is not None else default
     if path is None:
         return "no folder for it is writable; give --control PATH"
     try:
@@ -36,7 +36,7 @@ def open_control(
         if user is not None:
             _change_owner(path, listener, user)
     except errors.AddressError as error:
-        if wanted is not None:
+        if option is not None:
             raise
         return str(error)
     LOGGER.info("control socket %s", path)
@@ -46,7 +46,7 @@ def open_control(
 def _listen(path: Path) -> Listener:
     if len(os.fsencode(path)) > UNIX_PATH_MAX:
         raise errors.AddressError(f"the control socket's path is too long: {path}")
-    # Create the file with its final mode, because it must never be open to others.
+    # The file gets its final mode at once, so that other users can never connect.
     mask = os.umask(0o177)
     try:
         return bind(UnixAddress(os.fspath(path)))
@@ -55,7 +55,7 @@ def _listen(path: Path) -> Listener:
 
 
 def _change_owner(path: Path, listener: Listener, user: pwd.struct_passwd) -> None:
-    """Change the owner of the socket, but of no file that another user has put in its place."""
+    """Change the owner of the socket, but not of a file that another user has put in its place."""
     try:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

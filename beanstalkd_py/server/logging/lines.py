@@ -19,7 +19,7 @@ logging.addLevelName(NOTICE, "NOTICE")
 FIELDS = "fields"
 """The attribute of a record that has its fields for JSON, as a dict."""
 
-# A line break of a traceback becomes " | ", so that it differs from a client's.
+# " | " distinguishes the line breaks of tracebacks from those of clients, which are escaped.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160))}
 _CONTROL[ord("\n")] = " | "
 _PRINTABLE = [
@@ -39,7 +39,7 @@ _PRIORITIES = (
 
 
 def escaped(data: bytes) -> str:
-    r"""Return printable ASCII: \xNN for any other byte, two backslashes for one."""
+    r"""Return printable ASCII: other bytes as \xNN, and each backslash doubled."""
     return "".join([_PRINTABLE[byte] for byte in data])
 
 
@@ -47,7 +47,7 @@ def escaped(data: bytes) -> str:
 class LogSource:
     """The process that logs: a worker, or another process by `name`.
 
-    `several`: the server has several workers, so lines name the worker.
+    If the server has `several` workers, lines name the worker.
     """
 
     worker: int | None = None
@@ -67,8 +67,8 @@ class LineFormatter(logging.Formatter):
         self._line = self._json if form == JSON else self._text
         self._journal = journal
         self._worker: int | str = source.name if source.worker is None else source.worker
-        named = source.worker is not None and source.several
-        self._prefix = f"beanstalkd-py: worker {source.worker}: " if named else "beanstalkd-py: "
+        names_worker = source.worker is not None and source.several
+        self._prefix = "beanstalkd-py: " + (f"worker {source.worker}: " if names_worker else "")
 
     def format(self, record: logging.LogRecord) -> str:
         line = self._line(record)
@@ -103,7 +103,7 @@ class LineFormatter(logging.Formatter):
 def leads_to_journal(fd: int, environ: Mapping[str, str]) -> bool:
     """Return whether the descriptor is the stream that JOURNAL_STREAM names."""
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
     except OSError:
         return False
-    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"

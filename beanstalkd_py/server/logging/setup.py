@@ -28,7 +28,7 @@ PARENT = LogSource()
 
 
 class StderrHandler(logging.Handler):
-    """Writes lines to stderr: directly, or by a thread with `writer`."""
+    """Writes lines to stderr, directly or by `writer`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def set_up_logging(verbosity: int, form: str = TEXT, source: LogSource = PARENT)
 
 
 def log_in_background() -> None:
-    """Never block on stderr from now on. The process must not fork afterwards."""
+    """Write by a thread from now on, without blocking. The process must not fork afterwards."""
     if _handler.writer is None:
         _handler.writer = LogWriter(STDERR, _handler.lost_line)
 
@@ -82,11 +82,11 @@ def flush_log() -> None:
 
 
 def exit_on_error(task: Callable[[], T], process: str) -> T:
-    """Return the result of a task; an unexpected error ends the process."""
+    """Return the result of a task; an exception of the task ends the process."""
     try:
         return task()
     except Exception:
-        # Exit at once: a remaining greenlet would still answer the parent's heartbeat.
+        # Exit at once, because other greenlets would still answer the parent's heartbeat.
         LOGGER.critical("internal error, the %s exits", process, exc_info=True)
         flush_log()
         os._exit(EXIT_ERROR)

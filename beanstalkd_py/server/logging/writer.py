@@ -1,7 +1,8 @@
 """Writes log lines without blocking: a thread and a bounded buffer.
 
-Other processes share stderr, so it cannot be non-blocking; an unread pipe, a stopped terminal or a
-hanging disk would stop the server. Lines that do not fit into the buffer are dropped and counted.
+Otherwise an unread pipe, a stopped terminal or a hanging disk would stop the server. stderr itself
+cannot be made non-blocking, because other processes share it. Lines that do not fit into the buffer
+are dropped and counted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Callable
 BUFFER_BYTES = 1 << 20
 """The capacity for queued lines; urgent lines may use twice as much."""
 CHUNK_BYTES = select.PIPE_BUF
-"""The size of one write: a pipe keeps that many bytes together."""
+"""The maximum size of one write. Up to this size, a write to a pipe is atomic."""
 URGENT_S = 0.1
-"""How long `put` waits for an urgent line, because the process may be about to end."""
+"""How long `put` waits until an urgent line is written, because the process may end soon."""
 
 
 class LogWriter:
@@ -36,7 +37,7 @@ class LogWriter:
         self._lost = 0
         self._lines: deque[bytes] = deque()
         self._bytes = 0  # of queued lines and of the current write
-        self._stuck = False
+        self._timed_out = False  # the last flush, without a write since
         self._changed = threading.Condition()
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
@@ -48,7 +49,7 @@ class LogWriter:
                 return
             self._report_lost()
             self._append(line)
-        if urgent and not self._stuck:
+        if urgent and not self._timed_out:
             self.flush(URGENT_S)
 
     def flush(self, limit_s: float) -> bool:
@@ -57,8 +58,8 @@ class LogWriter:
         with self._changed:
             while self._bytes and (left_s := end - time.monotonic()) > 0:
                 self._changed.wait(left_s)
-            self._stuck = self._bytes > 0
-            return not self._stuck
+            self._timed_out = self._bytes > 0
+            return not self._timed_out
 
     def _append(self, line: bytes) -> None:
         self._lines.append(line)
@@ -81,7 +82,7 @@ class LogWriter:
             self._write(chunk)
             with self._changed:
                 self._bytes -= len(chunk)
-                self._stuck = False
+                self._timed_out = False
                 if not self._lines:
                     self._report_lost()
                 self._changed.notify_all()

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 Samples = Iterable[tuple[Sequence[str], float]]
-"""Values with their labels."""
+"""The values of the labels, and the value of the metric."""
 
 
 def gauge(name: str, text: str, value: float) -> Metric:

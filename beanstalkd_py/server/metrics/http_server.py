@@ -31,22 +31,22 @@ from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.logging.throttling import OUT_OF_DESCRIPTORS
 
 MAX_CONNECTIONS = 256
-"""At this limit, a new connection closes the oldest one of the address with the most."""
+"""At this limit, a new connection closes the oldest one of the address with most connections."""
 PER_SOURCE = 64
 """At this limit, a new connection of an address closes its oldest one."""
 REQUEST_LIMIT_S = 5.0
 """For an idle connection and the next request together."""
-ANSWER_LIMIT_S = 30.0
+RESPONSE_LIMIT_S = 30.0
 """For rendering and sending the response."""
 REQUEST_BYTES = 1 << 16
-CACHE_FROM_S = 0.02
+SLOW_PAGE_S = 0.02
 CACHE_FACTOR = 33
-CACHE_MOST_S = 10.0
-"""A page that took CACHE_FROM_S of CPU time is cached CACHE_FACTOR times as long, at most this."""
+MAX_CACHE_S = 10.0
+"""A page that takes SLOW_PAGE_S of CPU time is cached CACHE_FACTOR times that long, up to 10 s."""
 PIECE_SAMPLES = 200
 """Samples rendered between two pauses, in a millisecond or two."""
 PAUSE_S = 1e-4
-"""Between pieces. A zero pause would not let the loop poll its sockets."""
+"""The pause between pieces. Only a pause above zero lets the event loop poll its sockets."""
 ACCEPT_PAUSE_S = 1.0
 END_OF_OPENMETRICS = b"# EOF\n"
 PLAIN = "text/plain; charset=utf-8"
@@ -71,7 +71,7 @@ class _Pages:
     def __init__(self, collect: Collect) -> None:
         self._collect = collect
         self._cache: dict[str, tuple[float, float, str, bytes]] = {}
-        # Concurrent scrapes would delay everything else.
+        # One rendering at a time, because concurrent ones would delay all other greenlets.
         self._lock = Semaphore()
 
     def page(self, accept: str) -> tuple[str, bytes]:
@@ -79,7 +79,7 @@ class _Pages:
         requested_mono = time.monotonic()
         with self._lock:
             began_mono, until_mono, kind, body = self._cache.get(accept, (0.0, 0.0, "", b""))
-            # Requests that came before the rendering began share its page.
+            # Requests that arrived before the rendering began share its page.
             if began_mono > requested_mono or time.monotonic() < until_mono:
                 return kind, body
             kind, body = self._render(accept)
@@ -92,7 +92,7 @@ class _Pages:
         kind, body = exposition(self._collect(), accept)
         took_s = time.thread_time() - began_s
         self._cache.clear()
-        cached_s = min(CACHE_FACTOR * took_s, CACHE_MOST_S) if took_s >= CACHE_FROM_S else 0.0
+        cached_s = min(CACHE_FACTOR * took_s, MAX_CACHE_S) if took_s >= SLOW_PAGE_S else 0.0
         self._cache[accept] = (began_mono, time.monotonic() + cached_s, kind, body)
         return kind, body
 
@@ -106,24 +106,18 @@ class MetricsServer:
         self._readiness = readiness
         raw = listener.socket
         self._pool = Pool()
-        copy = GeventSocket(raw.family, raw.type, raw.proto, fileno=os.dup(raw.fileno()))
         self._server = _Server(
-            copy,
+            GeventSocket(raw.family, raw.type, raw.proto, fileno=os.dup(raw.fileno())),
             self._answer,
             log=None,
             error_log=LOGGER,
             spawn=self._pool,
             handler_class=_Handler,
-            # Avoids a DNS lookup.
-            environ={"SERVER_NAME": socket.gethostname()},
+            environ={"SERVER_NAME": socket.gethostname()},  # avoids a DNS lookup
         )
 
     def start(self) -> None:
         self._server.start()
-
-    @property
-    def open_connections(self) -> int:
-        return len(self._pool)
 
     def close(self) -> None:
         self._server.stop(timeout=0)
@@ -147,11 +141,8 @@ class MetricsServer:
                 return "200 OK", PLAIN, b"healthy\n"
             case "/-/ready":
                 ready, text = self._readiness()
-                return (
-                    "200 OK" if ready else "503 Service Unavailable",
-                    PLAIN,
-                    f"{text}\n".encode(),
-                )
+                status = "200 OK" if ready else "503 Service Unavailable"
+                return status, PLAIN, f"{text}\n".encode()
             case "/":
                 return "200 OK", "text/html; charset=utf-8", INDEX
             case _:
@@ -161,20 +152,20 @@ class MetricsServer:
 def exposition(metrics: Iterable[Metric], accept: str) -> tuple[str, bytes]:
     """Return the content type and the page for an Accept header. Yields to other greenlets."""
     encode, kind = choose_encoder(accept)
-    parts = []
-    ends = False
+    page: list[bytes] = []
+    is_openmetrics = False
     samples = 0
     for metric in metrics:
         for number, piece in enumerate(_pieces(metric)):
             text = encode(cast(Collector, SimpleNamespace(collect=lambda: [piece])))  # noqa: B023
-            ends = text.endswith(END_OF_OPENMETRICS)
+            is_openmetrics = text.endswith(END_OF_OPENMETRICS)
             lines = text.removesuffix(END_OF_OPENMETRICS).splitlines(keepends=True)
-            parts += [one for one in lines if number == 0 or not one.startswith(b"#")]
+            page += [line for line in lines if number == 0 or not line.startswith(b"#")]
             samples += len(piece.samples)
             if samples >= PIECE_SAMPLES:
                 gevent.sleep(PAUSE_S)
                 samples = 0
-    return kind, b"".join([*parts, END_OF_OPENMETRICS] if ends else parts)
+    return kind, b"".join([*page, END_OF_OPENMETRICS] if is_openmetrics else page)
 
 
 def _pieces(metric: Metric) -> Iterator[Metric]:
@@ -200,7 +191,7 @@ class _Server(WSGIServer):
         if counts[source] >= PER_SOURCE:
             self._close_oldest(source)
         elif len(self._sources) >= MAX_CONNECTIONS:
-            self._close_oldest(max(counts, key=lambda one: counts[one]))
+            self._close_oldest(max(counts, key=lambda source: counts[source]))
         self._sources[sock] = source
         try:
             super().handle(sock, address)
@@ -208,7 +199,7 @@ class _Server(WSGIServer):
             self._sources.pop(sock, None)
 
     def _close_oldest(self, source: str) -> None:
-        oldest = next(sock for sock, its in self._sources.items() if its == source)
+        oldest = next(sock for sock, other in self._sources.items() if other == source)
         del self._sources[oldest]
         with contextlib.suppress(OSError):  # the client is gone
             oldest.shutdown(socket.SHUT_RDWR)
@@ -234,8 +225,8 @@ class _Handler(WSGIHandler):
 
     def __init__(self, sock: Any, address: Any, server: Any) -> None:
         super().__init__(sock, address, server)
-        self._bounded = _Bounded(self.rfile)
-        self.rfile = cast(Any, self._bounded)
+        self._request = _LimitedReader(self.rfile)
+        self.rfile = cast(Any, self._request)
 
     def handle(self) -> None:
         with contextlib.suppress(OSError):
@@ -247,25 +238,24 @@ class _Handler(WSGIHandler):
 
     def handle_one_request(self) -> Any:
         """Return None after the limit, which closes the connection."""
-        self._bounded.refill()
+        self._request.restart()
         self._limit = gevent.Timeout.start_new(REQUEST_LIMIT_S)
         try:
             return super().handle_one_request()
-        except gevent.Timeout as over:
-            if over is not self._limit:
+        except gevent.Timeout as timeout:
+            if timeout is not self._limit:
                 raise
             return None
         finally:
             self._limit.close()
 
     def handle_one_response(self) -> None:
-        # The request is complete.
-        self._limit.close()
-        self._limit = gevent.Timeout.start_new(ANSWER_LIMIT_S)
+        self._limit.close()  # because the request is complete
+        self._limit = gevent.Timeout.start_new(RESPONSE_LIMIT_S)
         super().handle_one_response()
 
     def log_error(self, msg: str, *args: object) -> None:
-        # Errors of requests are not the server's.
+        # At level DEBUG, because these errors are the client's.
         LOGGER.debug("metrics: " + msg, *args)
 
     def handle_error(
@@ -282,30 +272,30 @@ class _Handler(WSGIHandler):
             super().handle_error(kind, error, trace)
 
 
-class _Bounded:
+class _LimitedReader:
     """A reader that returns at most REQUEST_BYTES per request."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
-        self._left = REQUEST_BYTES
+        self.restart()
 
-    def refill(self) -> None:
+    def restart(self) -> None:
         self._left = REQUEST_BYTES
 
     def readline(self, size: int = -1) -> bytes:
         """Raises ValueError at the limit."""
-        line: bytes = self._reader.readline(self._most(size))
+        line: bytes = self._reader.readline(self._limited(size))
         self._left -= len(line)
         if self._left == 0:
             raise ValueError(f"the request exceeds {REQUEST_BYTES} bytes")
         return line
 
     def read(self, size: int = -1) -> bytes:
-        data: bytes = self._reader.read(self._most(size))
+        data: bytes = self._reader.read(self._limited(size))
         self._left -= len(data)
         return data
 
-    def _most(self, size: int) -> int:
+    def _limited(self, size: int) -> int:
         return self._left if size < 0 else min(size, self._left)
 
     def __getattr__(self, name: str) -> Any:

@@ -32,11 +32,10 @@ Buckets = list[tuple[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class BucketBounds:
-    """Converts bs_histogram of csrc/api/types.h, which counts by powers of two.
+    """Converts bs_histogram of csrc/api/types.h, which counts by powers of two, to buckets.
 
-    The upper bounds are 2**first to 2**last, each 2**step times the one before.
-
-    `per_unit` converts units: 1e9 for nanoseconds to seconds.
+    The upper bounds are 2**first to 2**last, each 2**step times the one before. `per_unit` divides
+    values: 1e9 converts nanoseconds to seconds.
     """
 
     first: int
@@ -47,23 +46,23 @@ class BucketBounds:
     def read(self, histograms: Iterable[Any]) -> tuple[Buckets, float]:
         """Return the cumulative buckets and the sum of several bs_histograms."""
         total = 0.0
-        columns = []
-        for one in histograms:
-            columns.append(list(one.count))
-            total += one.sum
-        below = list(accumulate(sum(column) for column in zip(*columns, strict=True)))
-        shown = range(self.first, self.last + 1, self.step)
-        buckets = [(str(2**power / self.per_unit), float(below[power])) for power in shown]
+        counts = []
+        for histogram in histograms:
+            counts.append(list(histogram.count))
+            total += histogram.sum
+        below = list(accumulate(map(sum, zip(*counts, strict=True))))
+        powers = range(self.first, self.last + 1, self.step)
+        buckets = [(str(2**power / self.per_unit), float(below[power])) for power in powers]
         return [*buckets, ("+Inf", float(below[-1]))], total / self.per_unit
 
 
 COMMAND_TIME = BucketBounds(13, 34, per_unit=NS_PER_S)
-"""8 us to 17 s."""
+"""From 8 us to 17 s."""
 SYNC_TIME = BucketBounds(14, 35, per_unit=NS_PER_S)
-"""16 us to 34 s."""
+"""From 16 us to 34 s."""
 SYNC_ENTRIES = BucketBounds(0, 16)
 QUEUE_TIME = BucketBounds(20, 48, step=2, per_unit=NS_PER_S)
-"""1 ms to 3 days."""
+"""From 1 ms to 3 days."""
 
 JOB_STATES = ("ready", "reserved", "delayed", "buried")
 ROLES = {"producer": "producers", "worker": "workers", "waiting": "waiting"}
@@ -72,7 +71,7 @@ TIMED = (
     *(*COMMANDS, "reserve-job", "kick-job", "features", "list-jobs", "truncate", "wait"),
     *("reserve-abort", "reserve-batch", "quit"),
 )
-"""In the order of bs_verb in csrc/api/types.h. A quit has no reply, so no duration."""
+"""Commands in the order of bs_verb in csrc/api/types.h. `quit` has no reply, so no duration."""
 
 REFUSED = (
     *("memory_limit", "binlog_full", "out_of_memory"),
@@ -122,8 +121,8 @@ _HISTOGRAMS = (
         "Time from a job's becoming ready to its reservation, by the wall clock.",
     ),
 )
-Kind = Callable[[str, str, Sequence[str], Samples], Metric]
-"""`gauges` or `counters`."""
+MakeFamily = Callable[[str, str, Sequence[str], Samples], Metric]
+"""Either `gauges` or `counters`."""
 
 _COMMAND_TIME = (
     "Time from the arrival of a complete command until its reply can be sent, without the time that"
@@ -262,44 +261,44 @@ class ServerMetrics:
         yield _per_worker(counters, "worker_cpu_seconds", "Processor time of a worker.", cpu)
 
     def _restarts(self) -> Iterator[Metric]:
-        found = self._components()
+        components = self._components()
         text = "Starts of a process after its first: a worker, TLS or the archiver."
-        restarts = [([one.name], one.restarts) for one in found]
+        restarts = [([one.name], one.restarts) for one in components]
         yield counters("component_restarts", text, ["component"], restarts)
         text = "1 if the process has ended several times in a row soon after its start."
-        repeated = [([one.name], one.keeps_restarting) for one in found]
+        repeated = [([one.name], one.keeps_restarting) for one in components]
         yield gauges("component_keeps_restarting", text, ["component"], repeated)
 
 
 class _CpuTime:
-    """Processor time of one component over all its processes, as far as it was sampled."""
+    """The processor time of all successive processes of a component, from samples."""
 
     def __init__(self) -> None:
         self._ended_s = 0.0
         self._last_s = 0.0
 
     def total(self, now_s: float) -> float:
-        """Return the total, given the time of the current process."""
+        """Add a sample, the time of the current process; return the sum."""
         if now_s < self._last_s:
             self._ended_s += self._last_s
         self._last_s = now_s
         return self._ended_s + now_s
 
 
-def _per_worker(kind: Kind, name: str, text: str, values: Iterable[float]) -> Metric:
-    return kind(name, text, ["worker"], (([str(n)], value) for n, value in enumerate(values)))
+def _per_worker(make: MakeFamily, name: str, text: str, values: Iterable[float]) -> Metric:
+    return make(name, text, ["worker"], (([str(n)], value) for n, value in enumerate(values)))
 
 
 def _labelled(
-    kind: Kind, name: str, text: str, label: str, found: Iterable[Mapping[str, float]]
+    make: MakeFamily, name: str, text: str, label: str, values: Iterable[Mapping[str, float]]
 ) -> Metric:
-    """Return a family with one more label than the worker; `found` has its values per worker."""
+    """Return a family with a second label; `values` has the values by that label per worker."""
     samples = (
-        ([str(worker), one], value)
-        for worker, values in enumerate(found)
-        for one, value in values.items()
+        ([str(worker), label_value], value)
+        for worker, of_worker in enumerate(values)
+        for label_value, value in of_worker.items()
     )
-    return kind(name, text, ["worker", label], samples)
+    return make(name, text, ["worker", label], samples)
 
 
 def _jobs(worker: Any) -> dict[str, int]:
@@ -322,6 +321,6 @@ def _histograms(workers: list[Any]) -> Iterator[Metric]:
     )
     for verb, command in enumerate(TIMED):
         buckets, total = COMMAND_TIME.read(one.latency[verb] for one in workers)
-        if buckets[-1][1] > 0:  # most servers never see most commands, and these are most samples
+        if buckets[-1][1] > 0:  # unused commands would be most of all samples
             family.add_metric([command], buckets, total)
     yield family

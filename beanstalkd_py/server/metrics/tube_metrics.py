@@ -1,8 +1,8 @@
 """The metrics of tubes, for up to --metrics-tubes of them.
 
 Half of these tubes are those with the most jobs, the others those with the most traffic, so that
-backlogs and busy empty tubes both show up. The jobs of all other tubes have an empty label, so that
-a sum over all series is right.
+backlogs and busy empty tubes both have metrics. The jobs of all other tubes have an empty label, so
+that the sum over all series is complete.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _COUNTERS = (
 )
 
 
-def tube_metrics(snapshot: TubeStatsSnapshot, workers: int, most: int) -> Iterator[Metric]:
-    """Yield the metrics; at most `most` tubes have metrics of their own."""
-    shown, rest = choose(snapshot.rows, most)
+def tube_metrics(snapshot: TubeStatsSnapshot, workers: int, limit: int) -> Iterator[Metric]:
+    """Yield the metrics; at most `limit` tubes have metrics of their own."""
+    chosen, rest = choose(snapshot.rows, limit)
     yield gauge(
         "tubes_not_shown",
         "Tubes without metrics of their own, because there are more than --metrics-tubes.",
@@ -49,19 +49,19 @@ def tube_metrics(snapshot: TubeStatsSnapshot, workers: int, most: int) -> Iterat
         ["worker"],
         [([str(n)], n not in snapshot.missing) for n in range(workers)],
     )
-    jobs = _by_key(shown, JOB_STATES)
+    jobs = _by_key(chosen, JOB_STATES)
     if rest:
         jobs += [([NO_TUBE, state], sum(row[state] for row in rest)) for state in JOB_STATES]
     text = "Jobs of a tube; with an empty label, of all other tubes."
     yield gauges("tube_jobs", text, ["tube", "state"], jobs)
     for name, key, text in _GAUGES:
-        yield gauges(f"tube_{name}", text, ["tube"], _values(shown, key))
+        yield gauges(f"tube_{name}", text, ["tube"], _values(chosen, key))
     for name, key, text in _COUNTERS:
-        yield counters(f"tube_{name}", text, ["tube"], _values(shown, key))
+        yield counters(f"tube_{name}", text, ["tube"], _values(chosen, key))
     text = "Connections that use the tube, watch it, and wait for its jobs."
-    yield gauges("tube_connections", text, ["tube", "role"], _by_key(shown, ROLES))
+    yield gauges("tube_connections", text, ["tube", "role"], _by_key(chosen, ROLES))
     text = "How long the job that is reserved next has been available; 0: none is ready."
-    ages = _values(shown, "oldest-ready-age-s")
+    ages = _values(chosen, "oldest-ready-age-s")
     yield gauges("tube_oldest_ready_job_age_seconds", text, ["tube"], ages)
 
 
@@ -73,19 +73,19 @@ def _by_key(rows: Iterable[Row], keys: Iterable[str]) -> list[tuple[list[str], f
     return [([row["name"], key], row[key]) for row in rows for key in keys]
 
 
-def choose(rows: Sequence[Row], most: int) -> tuple[list[Row], list[Row]]:
+def choose(rows: Sequence[Row], limit: int) -> tuple[list[Row], list[Row]]:
     """Return the tubes with metrics of their own, ordered by name, and the others."""
-    if len(rows) <= most:
+    if len(rows) <= limit:
         return sorted(rows, key=_name), []
-    # nlargest keeps the order of equal tubes, so the same ones are chosen each time.
-    full = nlargest((most + 1) // 2, rows, key=_jobs_and_traffic)
+    # nlargest keeps the order of equal tubes, so each scrape chooses the same tubes.
+    full = nlargest((limit + 1) // 2, rows, key=_jobs_and_traffic)
     rest = _without(rows, full)
-    busy = nlargest(most // 2, rest, key=_traffic)
+    busy = nlargest(limit // 2, rest, key=_traffic)
     return sorted(full + busy, key=_name), _without(rest, busy)
 
 
-def _without(rows: Iterable[Row], some: Iterable[Row]) -> list[Row]:
-    excluded = {id(row) for row in some}
+def _without(rows: Iterable[Row], others: Iterable[Row]) -> list[Row]:
+    excluded = {id(row) for row in others}
     return [row for row in rows if id(row) not in excluded]
 
 

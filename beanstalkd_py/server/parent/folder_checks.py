@@ -1,6 +1,6 @@
 """Checks the folders of binlog and history at the start, for precise error messages.
 
-The worker detects another server on the same folder, by its lock.
+The worker detects a second server on the same folder by the lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def check_binlog_folder(folder: str) -> None:
 
 
 def check_history_folder(folder: str, binlog_folder: str) -> None:
-    """Create the folder, with the owner of the binlog folder, if only it is missing.
+    """Create the folder, with the owner of the binlog folder, if its parent folder exists.
 
     Raises HistoryFolderError if this process cannot use the folder for a store.
     """

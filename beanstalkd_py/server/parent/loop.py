@@ -29,7 +29,7 @@ from beanstalkd_py.server.control.admin_commands import AdminCommands
 from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER, set_up_logging
-from beanstalkd_py.server.option_changes import NS_PER_MS, Changes, shown
+from beanstalkd_py.server.option_changes import NS_PER_MS, Changes, value_text
 from beanstalkd_py.server.options import SYNC_EACH, ServeOptions, auto_tls_processes
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process import channel
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 START_PROGRESS_S = 10.0
 STATUS_S = 1.0
-"""Between two checks for components that keep restarting."""
+"""The interval of checks for components that keep restarting."""
 IMPORT_DELAY_S = 1.0
 """The delay before the import of the option parser, so that it does not delay first clients."""
 KEEPALIVES_PER_WATCHDOG_LIMIT = 4
@@ -66,8 +66,8 @@ KEEPALIVES_PER_WATCHDOG_LIMIT = 4
 class ParentLoop:
     """Supervises the workers and accepts their connections.
 
-    `start` starts a process of a module, for a worker with its number. A single worker is not
-    restarted: the server ends with its status, and the service manager restarts the server.
+    `start` starts a process, by its module and number. A single worker is not restarted: the server
+    ends with the worker's status, and the service manager restarts the server.
     """
 
     def __init__(
@@ -126,7 +126,8 @@ class ParentLoop:
             return self._end.get() or EXIT_OK
         finally:
             self._stop_accepting()
-            gevent.joinall([gevent.spawn(one.stop) for one in self._helpers], raise_error=True)
+            stops = [gevent.spawn(helper.stop) for helper in self._helpers]
+            gevent.joinall(stops, raise_error=True)
             if self._control is not None:
                 self._control.close()
             if self._metrics is not None:
@@ -173,9 +174,9 @@ class ParentLoop:
             set_up_logging(options.verbosity, options.log_format)
             self._apply(options, certificates)
             for name, value in changes.applied.items():
-                LOGGER.info("reload: %s is %s now", name, shown(value))
+                LOGGER.info("reload: %s is %s now", name, value_text(value))
             for name, value in changes.waiting.items():
-                LOGGER.warning("reload: %s %s needs a restart", name, shown(value))
+                LOGGER.warning("reload: %s %s needs a restart", name, value_text(value))
             return changes
         finally:
             self._notifier.ready(self._status_text())
@@ -206,9 +207,9 @@ class ParentLoop:
             self._dispatcher.set_timeouts(options)
 
     def _change_workers(self, options: ServeOptions) -> None:
-        of_workers = self._setup.with_online_policies(options)
+        worker_options = self._setup.with_online_policies(options)
         for worker in self._workers:
-            worker.change_options(of_workers)
+            worker.change_options(worker_options)
 
     def policies(self) -> tuple[Policies, Policies]:
         """Return the tube policies that were set online, and those of the configuration file."""
@@ -234,7 +235,7 @@ class ParentLoop:
             gevent.sleep(START_PROGRESS_S)
 
     def _report_restarting(self) -> None:
-        """Report when the components that keep restarting change; no worker event does that."""
+        """Poll which components keep restarting, because no event reports when this changes."""
         reported: list[str] = []
         while True:
             gevent.sleep(STATUS_S)
@@ -246,8 +247,8 @@ class ParentLoop:
     def _send_keepalives(self) -> None:
         """Send keepalives to the service manager's watchdog.
 
-        A heartbeat supervises several workers. A single one has none: it gets a ping, and the next
-        keepalive waits for the answer.
+        A single worker, which no heartbeat supervises, gets a ping with each keepalive. The next
+        keepalive waits for its answer.
         """
         while True:
             if not self._unanswered_ping:
@@ -262,7 +263,7 @@ class ParentLoop:
             self._notifier.status(self._status_text())
 
     def _status_text(self) -> str:
-        ready, count = sum(one.ready for one in self._workers), len(self._workers)
+        ready, count = sum(worker.ready for worker in self._workers), len(self._workers)
         workers = counted(count, "worker")
         if not self._accepting:
             return f"starting: {ready} of {workers} ready, the others read their binlogs"
@@ -281,16 +282,16 @@ class ParentLoop:
         """Return whether all workers serve and no component keeps restarting; the status line."""
         if self._stopping:
             return False, "stopping"
-        serving = self._accepting and all(one.ready for one in self._workers)
+        serving = self._accepting and all(worker.ready for worker in self._workers)
         return serving and not self._restarting(), self._status_text()
 
     # --- connections --------------------------------------------------------------------------
 
     def _open_connections(self) -> int:
-        handshakes = self._tls.load() if self._tls is not None else 0
+        uncounted = self._tls.uncounted_connections() if self._tls is not None else 0
         if self._single is not None:
-            return handshakes + self._single.load()
-        return handshakes + self._shared.open_connections()
+            return uncounted + self._single.connection_count()
+        return uncounted + self._shared.open_connections()
 
     def _start_accepting(self, receiver: Receiver) -> None:
         self._accepting = True
@@ -361,13 +362,11 @@ class ParentLoop:
     # --- TLS ----------------------------------------------------------------------------------
 
     def _start_tls(self, start: Callable[[int], ChildProcess]) -> TlsProcesses | None:
-        setup = self._setup
-        if setup.certificates is None:
+        certificates, descriptors = self._setup.certificates, self._setup.descriptors
+        if certificates is None:
             return None
-        count = setup.options.tls_processes or auto_tls_processes()
-        return start_tls_processes(
-            count, start, setup.certificates, self._shared, setup.descriptors
-        )
+        count = self._setup.options.tls_processes or auto_tls_processes()
+        return start_tls_processes(count, start, certificates, self._shared, descriptors)
 
     # --- workers ------------------------------------------------------------------------------
 
@@ -391,7 +390,7 @@ class ParentLoop:
         """Hand connections to the worker. Accepting starts when all workers have been ready."""
         if self._stopping or worker.process is None:
             return
-        # They may have changed during recovery.
+        # The options may have changed during recovery.
         worker.change_options(self._setup.with_online_policies(self._setup.options))
         counters = self._shared.counters(worker.index)
         handover = Handover(worker.process.connections, counters, self._worker_capacity())
@@ -399,7 +398,7 @@ class ParentLoop:
             self._dispatcher.attach(worker.index, handover)
         if self._accepting:
             self.report_status()
-        elif all(one.was_ready.is_set() for one in self._workers):
+        elif all(other.was_ready.is_set() for other in self._workers):
             self._single = handover if self._dispatcher is None else None
             self._start_accepting(self._dispatcher or handover)
             self._notifier.ready(self._status_text())
@@ -412,10 +411,10 @@ class ParentLoop:
     def worker_ended(self, worker: WorkerSupervisor) -> None:
         passed = None if self._dispatcher is None else self._dispatcher.detach(worker.index)
         if passed is not None:
-            # Connections that never reached the worker are closed, too.
+            # Also counts connections that were in flight as closed.
             self._shared.counters(worker.index).total_connections = passed
-        comes_back = self._setup.options.binlog_dir is not None
-        self._shared.reset_worker(worker.index, comes_back)
+        will_recover = self._setup.options.binlog_dir is not None
+        self._shared.reset_worker(worker.index, will_recover)
         self.report_status()
 
     def worker_started(self, worker: WorkerSupervisor) -> None:

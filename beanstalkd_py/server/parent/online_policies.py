@@ -1,6 +1,6 @@
-"""Tube policies that an operator has set online: a file in the binlog folder keeps them.
+"""Tube policies that an operator has set online, in a file of the binlog folder.
 
-They precede those of the configuration file. The one that was set last comes first.
+They precede the policies of the configuration file. The policy that was set last comes first.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ so that its memory is freed.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -23,12 +24,7 @@ from beanstalkd_py.binlog.lock_wait import locked_error
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.logging.setup import LOGGER
-from beanstalkd_py.server.options import (
-    AUTO_WORKERS,
-    DEFAULT_FILE_SIZE,
-    ServeOptions,
-    new_workers,
-)
+from beanstalkd_py.server.options import AUTO_WORKERS, DEFAULT_FILE_SIZE, ServeOptions, new_workers
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.privileges import die_with_parent
 from beanstalkd_py.symlinks import resolved
@@ -93,40 +89,40 @@ def lock_shard_folders(
     top = resolved(folder)
     if workers == 1 and layouts.is_whole(top):
         return ShardFolders([str(top)], None)
-    layouts.read_layout(top)  # report an unreadable one before anything is locked
-    wanted = layouts.Layout.wanted(workers, colocate)
+    layouts.read_layout(top)  # raises before anything is locked
+    target = layouts.Layout.wanted(workers, colocate)
     for _ in range(2):
         lock = layouts.lock_top(top)
-        if not is_settled(top, wanted):
+        if not is_settled(top, target):
             lock.close()
-            work = partial(reshard_here, top, wanted, file_size, _log_level(top), history)
+            work = partial(reshard_here, top, target, file_size, _log_level(top), history)
             _in_child(top, work, progress)
             continue
-        paths = [str(path) for path in layouts.folders_of(top, wanted)]
-        if wanted != layouts.WHOLE:
+        paths = [str(path) for path in layouts.folders_of(top, target)]
+        if target != layouts.WHOLE:
             return ShardFolders(paths, lock)
         lock.remove()
         return ShardFolders(paths, None)
     raise locked_error(top)  # another process changes it at the same time
 
 
-def is_settled(top: Path, wanted: Layout) -> bool:
+def is_settled(top: Path, target: Layout) -> bool:
     """Return whether the folder has this layout and no interrupted reshard."""
     from beanstalkd_py.binlog import layout as layouts
 
-    if wanted == layouts.WHOLE:
+    if target == layouts.WHOLE:
         return layouts.is_whole(top)
     return (
         (top / layouts.LOCK).is_symlink()
         and not any(os.path.lexists(top / name) for name in (layouts.STAGING, layouts.STAGED))
-        and layouts.read_layout(top) == wanted
+        and layouts.read_layout(top) == target
         and not layouts.binlog_files(top)
-        and all(path.is_dir() for path in layouts.folders_of(top, wanted))
+        and all(path.is_dir() for path in layouts.folders_of(top, target))
     )
 
 
 def reshard_here(
-    top: Path, wanted: Layout, file_size: int, level: int, history: ServeOptions | None = None
+    top: Path, target: Layout, file_size: int, level: int, history: ServeOptions | None = None
 ) -> None:
     """Reshard in this process and log at `level`. Raises BinlogLockedError, BinlogFolderError."""
     from beanstalkd_py.binlog import layout as layouts
@@ -137,25 +133,20 @@ def reshard_here(
 
     top = resolved(top)
     check_permission(top, writing=True)
-    lock = layouts.lock_top(top)
-    try:
-        LOGGER.log(level, "binlog folder %s: resharding for %s", top, wanted)
+    with contextlib.closing(layouts.lock_top(top)) as lock:
+        LOGGER.log(level, "binlog folder %s: resharding for %s", top, target)
         before = (
             warn_of_unarchived_jobs if history is None else partial(archive_before_reshard, history)
         )
         with creating_as_owner_of(top):
             steps = Steps(progress=progress_on_stderr(level))
-            jobs = reshard(top, wanted, file_size, steps, before)
-    except BaseException:
-        lock.close()
-        raise
-    if jobs < 0:
-        LOGGER.log(level, "binlog folder %s: nothing to do", top)
-    else:
-        LOGGER.log(level, "binlog folder %s: resharded for %s; jobs: %d", top, wanted, jobs)
-    if wanted == layouts.WHOLE:
-        lock.remove()
-    lock.close()
+            jobs = reshard(top, target, file_size, steps, before)
+        if jobs < 0:
+            LOGGER.log(level, "binlog folder %s: nothing to do", top)
+        else:
+            LOGGER.log(level, "binlog folder %s: resharded for %s; jobs: %d", top, target, jobs)
+        if target == layouts.WHOLE:
+            lock.remove()
 
 
 def warn_of_unarchived_jobs(folders: list[Path]) -> None:
@@ -179,8 +170,8 @@ def archive_before_reshard(history: ServeOptions, folders: list[Path]) -> None:
         settings = history.store_settings()
         with writing_history(settings.folder):
             jobs = archive_rest(settings, folders, LOGGER.error)
-        # The archive may still hold these for jobs whose end it never saw, for example because C
-        # beanstalkd served the folder. Afterwards they would count as files of a new folder.
+        # The archive may have kept done files for jobs without an end, for example because C
+        # beanstalkd served the folder. After the reshard they would count as files of a new folder.
         for folder in folders:
             remove_files(list_done_files(folder))
     except (errors.StoreError, OSError) as error:
@@ -262,7 +253,7 @@ def _run_child(writer: int, parent: int, work: Callable[[], None], mask: set[int
 
 
 def _log_level(top: Path) -> int:
-    """Return a level that explains a long start at every verbosity; INFO for a new folder."""
+    """Return INFO for a new folder, else WARNING, because the reshard may delay the start."""
     from beanstalkd_py.binlog.layout import LAYOUT, binlog_files
 
     new = not (top / LAYOUT).exists() and not binlog_files(top)

@@ -1,8 +1,8 @@
 """The start of a server, in this order: options, sockets, user, workers, event loop.
 
-Clients queue in the kernel while the workers recover. Each step imports its modules itself, so that
-no import delays the sockets; the event loop is the slowest import. Worker 0 starts right after the
-sockets, and imports its modules while the parent continues.
+Clients queue in the kernel while the workers recover. Each step imports its own modules, so that no
+import delays the sockets; the event loop is the slowest import. Worker 0 starts right after the
+sockets listen, and imports its modules while the parent continues.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from beanstalkd_py.core.tube_policy import TubePolicy
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept import listeners
 from beanstalkd_py.server.accept.addresses import parse_address, parse_endpoint, parse_host_port
-from beanstalkd_py.server.accept.listeners import Listener, Sockets
+from beanstalkd_py.server.accept.listeners import Sockets
 from beanstalkd_py.server.options import POLICIES_FILE, ServeOptions
 from beanstalkd_py.server.parent.systemd_notify import Notifier, notifier_from_environment
 from beanstalkd_py.server.process import privileges
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR
-from beanstalkd_py.server.process.signals import SignalPipe
 
 if TYPE_CHECKING:
     from pwd import struct_passwd
@@ -39,6 +38,32 @@ if TYPE_CHECKING:
     from beanstalkd_py.server.tls.certificates import Certificates
 
 INSTANCE_ID_BYTES = 8
+SIGNAL_PIPE_BYTES = 4096
+
+
+class SignalPipe:
+    """Catches these signals from now on, so that one greenlet can handle them in their order.
+
+    Main thread only.
+    """
+
+    def __init__(self, *numbers: signal.Signals) -> None:
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # No warning for a full pipe, because thousands of signals are unread then.
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for number in numbers:
+            # Python writes to the wakeup descriptor only if a handler is set.
+            signal.signal(number, lambda number, frame: None)
+
+    def fileno(self) -> int:
+        return self._reader
+
+    def take(self) -> set[signal.Signals]:
+        try:
+            data = os.read(self._reader, SIGNAL_PIPE_BYTES)
+        except BlockingIOError:
+            return set()
+        return {signal.Signals(number) for number in data}
 
 
 @dataclass(slots=True)
@@ -64,11 +89,9 @@ class ServerSetup:
 
     @property
     def folder_paths(self) -> list[str]:
-        """The binlog folders of all workers."""
         return self.folders.paths if self.folders is not None else []
 
     def config(self, module: str, index: int) -> ProcessConfig:
-        """Return the configuration of a process."""
         from beanstalkd_py.server.process.launch import WORKER_MODULE
         from beanstalkd_py.server.process.messages import ProcessConfig
 
@@ -99,15 +122,10 @@ class ServerSetup:
         """Check and save the policies. Raises UsageError, OSError."""
         from beanstalkd_py.server.parent.online_policies import save_policies
 
-        before = self.online_policies
-        try:
-            self.online_policies = policies
-            self.with_online_policies(self.options)
-            if self.options.binlog_dir is not None:
-                save_policies(self.options.binlog_dir, policies)
-        except BaseException:
-            self.online_policies = before
-            raise
+        replace(self, online_policies=policies).with_online_policies(self.options)
+        if self.options.binlog_dir is not None:
+            save_policies(self.options.binlog_dir, policies)
+        self.online_policies = policies
 
     def read_options_again(self) -> tuple[ServeOptions, Changes]:
         """Return the options after a reload, and what has changed. Raises UsageError."""
@@ -117,7 +135,7 @@ class ServerSetup:
         if self.reread is None:
             raise errors.UsageError("cannot reload: the server was started without a command line")
         try:
-            # As many workers as the next start would choose, for a comparison.
+            # Choose the number of workers like the next start, for the comparison.
             new = with_workers(self.reread())
         except errors.BinlogFolderError as error:
             raise errors.UsageError(str(error)) from error
@@ -138,7 +156,7 @@ def serve(
     `reread` reads the options again for a reload. `import_reread` imports its modules; the server
     calls it after a second of service.
     """
-    # A closed pipe must be an error of the write, not the end of the process.
+    # A write to a closed pipe must return an error and not end the process.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     # At a terminal SIGHUP keeps its default action: the server ends with the terminal.
     hangup = [] if os.isatty(0) else [signal.SIGHUP]
@@ -149,14 +167,19 @@ def serve(
     passed = listeners.passed_listeners(os.environ, os.getpid())
     sockets = Sockets(passed or [listeners.bind(parse_address(options.listen, options.port))])
     setup = ServerSetup(options, reread, import_reread, signals, notifier, descriptors, sockets)
-    from beanstalkd_py.server.logging.setup import flush_log, set_up_logging
+    from beanstalkd_py.server.logging.setup import LOGGER, flush_log, set_up_logging
 
     try:
         set_up_logging(options.verbosity, options.log_format)
-        _log_listeners(sockets.clients, bool(passed and options.address_given))
+        if passed and options.address_given:
+            LOGGER.warning(
+                "options -l and -p are ignored: systemd has passed the sockets to listen on"
+            )
+        for listener in sockets.clients:
+            LOGGER.info("listening on %s", listener)
         shared_fd = _create_segment(options)
         first_worker = None
-        if user is None:  # else worker 0 must wait for the change of user
+        if user is None:  # otherwise worker 0 starts after the change of user
             from beanstalkd_py.server.process.launch import WORKER_MODULE, spawn
 
             first_worker = spawn(WORKER_MODULE, 0, shared_fd)
@@ -165,7 +188,7 @@ def serve(
             _prepare_folders(setup, user)
         except BaseException:
             if first_worker is not None:
-                first_worker.kill()  # it would keep stderr open until it notices the parent's end
+                first_worker.kill()  # because it would keep stderr open after the parent's end
             raise
         return _run(setup, shared_fd, first_worker)
     except ImportError as error:
@@ -267,15 +290,6 @@ def _connect_all(workers: list[ChildProcess]) -> None:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             one.send_peer(other.index, ours)
             other.send_peer(one.index, theirs)
-
-
-def _log_listeners(clients: list[Listener], address_ignored: bool) -> None:
-    from beanstalkd_py.server.logging.setup import LOGGER
-
-    if address_ignored:
-        LOGGER.warning("options -l and -p are ignored: systemd has passed the sockets to listen on")
-    for listener in clients:
-        LOGGER.info("listening on %s", listener)
 
 
 def _create_segment(options: ServeOptions) -> int:

@@ -11,9 +11,9 @@ START_EXTENSION_S = 60
 
 
 class Notifier:
-    """Sends to the socket at `path`; @ begins the name of an abstract socket.
+    """Sends to the socket at `path`, or nowhere without a path; @ begins an abstract name.
 
-    `watchdog_s` is the watchdog's interval, 0 for none. Without a path nothing is sent.
+    `watchdog_s` is the watchdog's interval, 0 for none.
     """
 
     def __init__(self, path: str | None = None, watchdog_s: float = 0.0) -> None:
@@ -29,7 +29,7 @@ class Notifier:
         self._send("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
-        # The manager orders this among its own events by the clock.
+        # The manager compares this time with those of its own events.
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send("RELOADING=1", f"MONOTONIC_USEC={now_us}")
 
@@ -47,7 +47,7 @@ class Notifier:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                # A manager that does not read must not stop the server.
+                # A manager that does not read must not block the server.
                 sender.setblocking(False)
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError:
@@ -55,11 +55,11 @@ class Notifier:
 
 
 def notifier_from_environment(environ: MutableMapping[str, str], pid: int) -> Notifier:
-    """Create the notifier and remove its variables, so that no child process sends for this one."""
+    """Create the notifier, and remove its variables so that no child process uses them."""
     path = environ.pop("NOTIFY_SOCKET", None)
     watchdog_us = environ.pop("WATCHDOG_USEC", "")
     watched = environ.pop("WATCHDOG_PID", str(pid))
     if path is None or not path.startswith(("/", "@")):
         return Notifier()
-    wanted = watched == str(pid) and watchdog_us.isascii() and watchdog_us.isdigit()
-    return Notifier(path, int(watchdog_us) / 1_000_000 if wanted else 0.0)
+    is_watched = watched == str(pid) and watchdog_us.isascii() and watchdog_us.isdigit()
+    return Notifier(path, int(watchdog_us) / 1_000_000 if is_watched else 0.0)

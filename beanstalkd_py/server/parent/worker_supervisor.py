@@ -33,7 +33,7 @@ Start = Callable[[int], ChildProcess]
 
 
 class WorkerSupervisor(Supervisor):
-    """One worker and its current process. `parent` gets its events.
+    """Supervises one worker, and reports its events to `parent`.
 
     `restart` starts another process; None if the worker must not be restarted.
     """
@@ -61,14 +61,14 @@ class WorkerSupervisor(Supervisor):
         if self.process is None:
             return
         if self.ready and self.send_message(channel.STOP):
-            # Acknowledged jobs are on disk.
+            # The kill is safe, because acknowledged jobs are on disk.
             gevent.spawn_later(self.stop_limit_s, self._kill_slow, self.process)
         else:
-            # During recovery it does not read its channel. Recovery survives a kill.
+            # During recovery the worker does not read its channel. Recovery is crash-safe.
             self.process.kill()
 
     def change_options(self, options: ServeOptions) -> None:
-        if self.ready:  # during recovery it does not read its channel
+        if self.ready:  # during recovery the worker does not read its channel
             super().change_options(options)
 
     # --- admin requests, which raise ControlError ---------------------------------------------
@@ -108,7 +108,7 @@ class WorkerSupervisor(Supervisor):
     # --- links between workers ----------------------------------------------------------------
 
     def connect_to(self, other: WorkerSupervisor) -> None:
-        """Connect a process that has just been started with another worker's process."""
+        """Connect this worker's new process with another worker's process."""
         if self.process is None or other.process is None:
             return
         try:
@@ -163,7 +163,7 @@ class WorkerSupervisor(Supervisor):
         return True
 
     def _begin_service(self, process: ChildProcess) -> None:
-        if not self._stopping.is_set():  # else it has been killed, because it was not ready
+        if not self._stopping.is_set():  # else `stop` has killed the process
             super()._begin_service(process)
 
     def _on_ready(self, process: ChildProcess) -> None:

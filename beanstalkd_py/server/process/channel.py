@@ -16,21 +16,21 @@ closes its end, which the other side reads as the end of messages.
 
 from __future__ import annotations
 
-import array
 import errno
 import os
 import socket
+import struct
 from typing import Any
 
 import msgpack
 
 MESSAGE_BYTES = 1 << 17
-"""Twice the tube policies, which are most of the largest message."""
+"""Twice the maximum size of the tube policies, which are most of the largest message."""
 QUEUE_BYTES = 1 << 20
 """Send buffer; enough for a message about each of 254 peers."""
 
 UNICODE_ERRORS = "surrogateescape"
-"""Paths need not be UTF-8."""
+"""Applied to all strings, because paths need not be UTF-8."""
 
 CONFIGURE = "configure"
 PEER = "peer"
@@ -47,10 +47,8 @@ STATUS = "status"
 
 TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
 """Too many descriptors in flight, or no memory for the message: a retry succeeds."""
-ANCILLARY_BYTES = socket.CMSG_SPACE(array.array("i").itemsize)
-"""Bytes of ancillary data to receive one descriptor."""
 
-Ancillary = list[tuple[int, int, bytes]]
+DESCRIPTOR = struct.Struct("i")
 
 Message = list[Any]
 
@@ -63,7 +61,7 @@ def channel_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Channel:
-    """One end, which it owns. Blocks unless the socket is non-blocking."""
+    """One end of the pair; owns its socket. Blocks unless the socket is non-blocking."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -74,63 +72,52 @@ class Channel:
     def set_nonblocking(self) -> None:
         self._socket.setblocking(False)
 
-    def send(self, *message: Any) -> bool:
-        """Send one message; return False if the peer is gone or its queue is full."""
-        return self._send(message, None)
+    def send(self, *message: Any, fd: int | None = None) -> bool:
+        """Send one message, and a descriptor that the caller still owns.
 
-    def send_fd(self, fd: int, *message: Any) -> bool:
-        """Send one message and a descriptor, which the caller still owns."""
-        return self._send(message, fd)
-
-    def _send(self, message: tuple[Any, ...], fd: int | None) -> bool:
+        Returns False if the peer is gone or its queue is full.
+        """
         data = msgpack.packb(message, unicode_errors=UNICODE_ERRORS)
         if len(data) > MESSAGE_BYTES:
             raise ValueError(f"message of {len(data)} bytes exceeds the channel's {MESSAGE_BYTES}")
-        ancillary = [] if fd is None else scm_rights(fd)
         try:
-            self._socket.sendmsg([data], ancillary)
+            if fd is None:
+                self._socket.send(data)
+            else:
+                socket.send_fds(self._socket, [data], [fd])
         except (BrokenPipeError, ConnectionResetError, BlockingIOError):
             return False
         return True
 
     def receive(self) -> Message | None:
-        """Return the next message, or None at the end. Closes a descriptor that came along."""
+        """Return the next message, or None at the end. Closes the message's descriptor, if any."""
         message, fd = self.receive_with_fd()
         if fd is not None:
             os.close(fd)
         return message
 
     def receive_with_fd(self) -> tuple[Message | None, int | None]:
-        """Return the next message and its descriptor, which the caller owns."""
+        """Return the next message, or None at the end, and a descriptor that the caller owns."""
         try:
-            data, ancillary = self._receive_bytes()
+            data, fd = self._receive_bytes()
         except ConnectionResetError:
-            # The peer ended without reading everything. The kernel reports that once; messages
-            # that the peer sent before are still readable.
-            data, ancillary = self._receive_bytes()
-        fd = received_fd(ancillary)
+            # The peer ended without reading everything. The kernel reports this once; the messages
+            # that the peer sent are still readable.
+            data, fd = self._receive_bytes()
         if not data:
             return None, fd
         message: Message = msgpack.unpackb(data, unicode_errors=UNICODE_ERRORS)
         return message, fd
 
-    def _receive_bytes(self) -> tuple[bytes, Ancillary]:
-        return self._socket.recvmsg(MESSAGE_BYTES, ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)[:2]
+    def _receive_bytes(self) -> tuple[bytes, int | None]:
+        # Not socket.recv_fds, which ignores its flags: a child started meanwhile would inherit it.
+        data, ancillary, _, _ = self._socket.recvmsg(
+            MESSAGE_BYTES, socket.CMSG_LEN(DESCRIPTOR.size), socket.MSG_CMSG_CLOEXEC
+        )
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                return data, DESCRIPTOR.unpack(content)[0]
+        return data, None
 
     def close(self) -> None:
         self._socket.close()
-
-
-def scm_rights(*fds: int) -> list[tuple[int, int, array.array[int]]]:
-    """Return the ancillary data that sends these descriptors; the caller still owns them."""
-    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-
-
-def received_fd(ancillary: Ancillary) -> int | None:
-    """Return the received descriptor, which the caller owns, or None."""
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds = array.array("i")
-            fds.frombytes(data[: fds.itemsize])
-            return fds[0]
-    return None

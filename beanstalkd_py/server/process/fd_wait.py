@@ -11,7 +11,7 @@ WRITE = 2
 
 
 class FdWatcher:
-    """Waits for one descriptor any number of times. Close it before the descriptor."""
+    """Waits for events of one descriptor. Close the watcher before the descriptor."""
 
     def __init__(self, fd: int, events: int = READ) -> None:
         self._hub = get_hub()
@@ -44,7 +44,7 @@ class WaitingSocket:
         self.wait(event)
 
     def receive(self, most: int) -> bytes:
-        """Return the next bytes; none at the end. Raises OSError."""
+        """Return the next bytes, or no bytes at the end. Raises OSError."""
         while True:
             try:
                 return self.socket.recv(most)
@@ -52,7 +52,7 @@ class WaitingSocket:
                 self.wait_after(error, READ)
 
     def send(self, data: bytes) -> None:
-        """Send all of it. Raises OSError."""
+        """Send all bytes. Raises OSError."""
         rest = memoryview(data)
         while rest:
             try:

@@ -28,9 +28,9 @@ PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 SYSTEMD_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 EXIT_POLL_S = 0.002
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
-"""A worker's GLIBC_TUNABLES: pages of 2 MiB where the kernel has them on request (`madvise`).
+"""A worker's GLIBC_TUNABLES: pages of 2 MiB if the kernel allows them on request (`madvise`).
 
-They save 11% of the CPU time of taking from a million jobs of random priority.
+They save 11% of the CPU time of reserves from a million jobs of random priority.
 """
 
 
@@ -67,14 +67,14 @@ class ChildProcess:
         os.kill(self.pid, signal.SIGKILL)
 
     def send_peer(self, peer: int, end: socket.socket) -> bool:
-        """Send a worker its end of the socket pair that it shares with `peer`, and close it here.
+        """Send a worker its end of a socket pair with the worker `peer`, and close it here.
 
-        The parent keeps neither end, so the end of one worker closes the link at the other. Returns
+        The parent keeps neither end, so that a worker's link closes when its peer ends. Returns
         False if the worker is gone or does not read its channel. Raises OSError if too many
         descriptors are in flight.
         """
         with end:
-            return self.channel.send_fd(end.fileno(), channel.PEER, peer)
+            return self.channel.send(channel.PEER, peer, fd=end.fileno())
 
     def close(self) -> None:
         self.channel.close()

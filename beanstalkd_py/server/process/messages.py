@@ -11,10 +11,10 @@ from beanstalkd_py.server.options import ServeOptions
 
 @dataclass(frozen=True, slots=True)
 class ProcessConfig:
-    """Constants of one start of the server, and of one process; `options` are those in force.
+    """The configuration of one process; `options` are those in force.
 
-    `index` numbers the processes of a module from 0. `folders` are the binlog folders: a worker's
-    own, or those of all workers.
+    `index` numbers the processes of a module from 0. `folders` are binlog folders: only its own for
+    a worker, those of all workers for another process.
     """
 
     parent_pid: int
@@ -34,7 +34,7 @@ class ProcessConfig:
 
 @dataclass(frozen=True, slots=True)
 class ArchiverStatus:
-    """The archiver's progress. The fields up to `missing_bytes` count from the process's start."""
+    """The archiver's progress. The fields up to `missing_bytes` count since the process started."""
 
     archived: int = 0
     freed_bytes: int = 0

@@ -1,7 +1,7 @@
 """The memory that all processes share: bs_shared of csrc/api/types.h in an anonymous file.
 
-types.h defines the writer of each field: a worker writes its own counters; the parent writes the
-drain flag and the counters of ended workers; all advance the job-id counter atomically in C.
+types.h defines the writer of each field: a worker writes its own counters, the parent the drain
+flag and the counters of ended workers. All workers advance the job-id counter atomically in C.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GAUGES = (
     *("connections", "producers", "workers", "waiting", "job_bytes", "body_bytes"),
     *("binlog_files", "binlog_bytes", "binlog_live_bytes", "binlog_refusing", "binlog_full"),
 )
-"""Fields of bs_counters that are zero for an ended worker. Other fields keep their values."""
+"""Fields of bs_counters that the parent clears when a worker ends; others keep their values."""
 
 
 class SharedMemory:
@@ -57,7 +57,7 @@ class SharedMemory:
         return self.pointer.parent
 
     def tls_counters(self, process: int) -> Any:
-        """Return a view of one TLS process's `bs_counters`. They count handshakes as connections.
+        """Return a view of one TLS process's `bs_counters`, which count handshakes as connections.
 
         `moved_out` counts successful handshakes, `connections` the tunnels, and `waiting` the
         tunnels whose worker has closed its end.
@@ -72,14 +72,14 @@ class SharedMemory:
         closed = sum(counters.closed_connections for counters in self.all_counters())
         return int(self.parent.total_connections - closed - self.parent.closed_connections)
 
-    def reset_worker(self, worker: int, comes_back: bool) -> None:
+    def reset_worker(self, worker: int, will_recover: bool) -> None:
         """Clear the counters of an ended worker.
 
-        With `comes_back`, limits still count its jobs, because the next process recovers them.
+        With `will_recover`, limits still count its jobs, because the next process recovers them.
         """
         counters = self.counters(worker)
         counters.pid = 0
-        if comes_back:
+        if will_recover:
             counters.kept_bytes = max(counters.kept_bytes, counters.job_bytes)
             counters.kept_tubes = max(counters.kept_tubes, counters.tubes)
         for gauge in GAUGES:

@@ -23,15 +23,15 @@ from beanstalkd_py.server.stats.worker_stats import Component
 HEARTBEAT_INTERVAL_S = 1.0
 HEARTBEAT_LIMIT_S = 10.0
 EXIT_LIMIT_S = 5.0
-"""Between the end of a process's messages and its end."""
+"""The time from the end of a process's channel to the end of the process."""
 STOP_LIMIT_S = 60.0
-"""A process that gets STOP is killed after this time."""
+"""The time from STOP to SIGKILL."""
 
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 10.0
+FIRST_DELAY_S = 0.1
+MAX_DELAY_S = 10.0
 STABLE_AFTER_S = 60.0
-REPEATED = 3
-"""The number of early exits in a row after which the process counts as restarting repeatedly."""
+EARLY_EXITS = 3
+"""The number of early exits in a row from which on the process keeps restarting."""
 
 
 class RestartBackoff:
@@ -39,31 +39,31 @@ class RestartBackoff:
 
     def __init__(self, stable_after_s: float = STABLE_AFTER_S) -> None:
         self._stable_after_s = stable_after_s
-        self._next_s = FIRST_PAUSE_S
+        self._next_s = FIRST_DELAY_S
         self._early_exits = 0
         self._stable_at_mono = 0.0
 
     @property
     def keeps_restarting(self) -> bool:
-        return self._early_exits >= REPEATED and time.monotonic() < self._stable_at_mono
+        return self._early_exits >= EARLY_EXITS and time.monotonic() < self._stable_at_mono
 
-    def pause_after(self, uptime_s: float) -> float:
+    def delay_after(self, uptime_s: float) -> float:
         """Return the delay after an exit of a process that ran this long."""
         if uptime_s >= self._stable_after_s:
-            self._next_s = FIRST_PAUSE_S
+            self._next_s = FIRST_DELAY_S
             self._early_exits = 0
         self._early_exits += 1
-        pause_s = self._next_s
-        self._stable_at_mono = time.monotonic() + pause_s + self._stable_after_s
-        self._next_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        return pause_s
+        delay_s = self._next_s
+        self._stable_at_mono = time.monotonic() + delay_s + self._stable_after_s
+        self._next_s = min(2 * delay_s, MAX_DELAY_S)
+        return delay_s
 
 
 class Heartbeat:
     """Calls `ping` at intervals; the owner calls `answered` for each reply.
 
-    Counts intervals and not seconds: after a SIGSTOP of the whole server a process gets time to
-    answer.
+    Counts intervals and not seconds, so that a process gets time to answer after a SIGSTOP of the
+    whole server.
     """
 
     def __init__(self, ping: Callable[[], object], interval_s: float, limit_s: float) -> None:
@@ -76,9 +76,9 @@ class Heartbeat:
         self._unanswered = 0
 
     def run(self) -> None:
-        """Return when the process has not answered for the limit."""
+        """Ping until the process has not answered for `limit_s`."""
         while self._unanswered < self._limit:
-            # One ping at a time: they must not fill the channel of a process that does not read.
+            # One ping at a time, because pings must not fill the channel of a hung process.
             if self._unanswered == 0:
                 self._ping()
             self._unanswered += 1
@@ -88,12 +88,13 @@ class Heartbeat:
 class Supervisor(ABC):
     """Follows one process at a time, and replaces it until `stop`.
 
-    `start` starts another process, or raises WorkerError; None: there is no other, and no
-    heartbeat. Subclasses extend `_reset`.
+    `start` starts another process, or raises WorkerError. Without `start`, a process is neither
+    replaced nor checked by a heartbeat. Subclasses extend `_reset`.
     """
 
     restart_text = "%s %s; restarting in %.1f s"
-    heartbeat_s = HEARTBEAT_INTERVAL_S, HEARTBEAT_LIMIT_S
+    heartbeat_interval_s = HEARTBEAT_INTERVAL_S
+    heartbeat_limit_s = HEARTBEAT_LIMIT_S
     stop_limit_s = STOP_LIMIT_S
 
     def __init__(
@@ -141,14 +142,14 @@ class Supervisor(ABC):
             self._ended.set()
 
     def stop(self) -> None:
-        """Stop the process, and wait until no process follows."""
+        """Stop the process and wait for its end; no other process starts."""
         self._stopping.set()
         self.send_message(channel.STOP)
         while not self._ended.wait(self.stop_limit_s):
             self._kill_slow(self.process)
 
     def send_message(self, *message: object) -> bool:
-        """Send a message to the process; return False if there is none, or it does not read."""
+        """Send a message; return False if there is no process, or it does not read its channel."""
         return self.process is not None and self.process.channel.send(*message)
 
     def change_options(self, options: ServeOptions) -> None:
@@ -164,9 +165,9 @@ class Supervisor(ABC):
             process.close()
             if final is not None:
                 return final
-            pause_s = self._backoff.pause_after(time.monotonic() - started_mono)
-            LOGGER.error(self.restart_text, self._name, self._failure(process, status), pause_s)
-            self._start_next(pause_s)
+            delay_s = self._backoff.delay_after(time.monotonic() - started_mono)
+            LOGGER.error(self.restart_text, self._name, self._failure(process, status), delay_s)
+            self._start_next(delay_s)
         return EXIT_OK
 
     def _follow(self, process: ChildProcess) -> int:
@@ -193,14 +194,14 @@ class Supervisor(ABC):
         self.was_ready.set()
         self._since_mono = time.monotonic()
         if self._start is not None:
-            ping = lambda: process.channel.send(channel.PING)  # noqa: E731
-            self._heartbeat = Heartbeat(ping, *self.heartbeat_s)
+            ping = partial(process.channel.send, channel.PING)
+            self._heartbeat = Heartbeat(ping, self.heartbeat_interval_s, self.heartbeat_limit_s)
             self._beating = gevent.spawn(partial(self._kill_hung, self._heartbeat, process))
         self._on_ready(process)
 
     def _kill_hung(self, heartbeat: Heartbeat, process: ChildProcess) -> None:
         heartbeat.run()
-        LOGGER.error("%s did not answer for %.0f s; killing it", self._name, self.heartbeat_s[1])
+        LOGGER.error("%s did not answer for %.0f s; killing it", self._name, self.heartbeat_limit_s)
         process.kill()
 
     def _kill_slow(self, process: ChildProcess | None) -> None:
@@ -216,37 +217,36 @@ class Supervisor(ABC):
         if self._beating is not None:
             self._beating.kill()
 
-    def _start_next(self, pause_s: float) -> None:
-        while self._start is not None and self.process is None and self._may_start(pause_s):
+    def _start_next(self, delay_s: float) -> None:
+        while self._start is not None and self.process is None and self._may_start(delay_s):
             try:
                 self.process = self._start()
             except errors.WorkerError as error:
-                pause_s = self._backoff.pause_after(0)
-                LOGGER.error("%s: %s; retrying in %.1f s", self._name, error, pause_s)
+                delay_s = self._backoff.delay_after(0)
+                LOGGER.error("%s: %s; retrying in %.1f s", self._name, error, delay_s)
             else:
                 self._restarts += 1
                 self._since_mono = time.monotonic()
                 self._on_start()
 
-    def _may_start(self, pause_s: float) -> bool:
-        """Return whether to start another process, after the pause or a stop."""
-        return not self._stopping.wait(pause_s)
+    def _may_start(self, delay_s: float) -> bool:
+        """Wait for the delay or a stop; return whether to start another process."""
+        return not self._stopping.wait(delay_s)
 
     def _reset(self) -> None:
-        """Forget the ended process."""
         self.process = None
         self.ready = False
         self._since_mono = time.monotonic()
 
     def _failure(self, process: ChildProcess, status: int) -> str:
-        """Describe an unexpected end, to follow the name."""
+        """Return the part of a log message about an unexpected end that follows the name."""
         if status > EXIT_SIGNAL_BASE:
             return f"(pid {process.pid}) was killed by signal {status - EXIT_SIGNAL_BASE}"
         return f"(pid {process.pid}) ended with status {status}"
 
     @abstractmethod
     def _final_status(self, process: ChildProcess, status: int) -> int | None:
-        """Return the server's exit status after this end; None to start another process."""
+        """Return the server's exit status after the process ended; None to start another one."""
 
     @abstractmethod
     def _handle_message(self, message: channel.Message, fd: int | None) -> bool:
@@ -254,8 +254,8 @@ class Supervisor(ABC):
 
     @abstractmethod
     def _on_start(self) -> None:
-        """Another process has been started."""
+        """Handle the start of another process."""
 
     @abstractmethod
     def _on_ready(self, process: ChildProcess) -> None:
-        """The process serves."""
+        """Handle READY of a process."""

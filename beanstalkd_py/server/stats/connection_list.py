@@ -14,22 +14,23 @@ from beanstalkd_py.core.clocks import NEVER, read_clocks
 from beanstalkd_py.core.connections import Connection, origin_of
 from beanstalkd_py.core.core import Core
 
-SLOTS = 50
-"""Slots per message. A row takes up to about 1,000 bytes, a message 64 KiB."""
-NAMES_BYTES = 400
-JOBS = 16
+PAGE_SLOTS = 50
+"""Slots in one message of 64 KiB; a row takes up to about 1,000 bytes."""
+MAX_NAME_BYTES = 400
+MAX_JOBS = 16
+"""Limits of the watched tubes and reserved jobs in one row."""
 
 Row = dict[str, Any]
 
 
 def read_page(core: Core, first: int) -> tuple[list[Row], int | None]:
     """Return the rows from one slot on, and the slot of the next page, None at the end."""
-    found, following = core.connections(first, SLOTS)
+    connections, next_first = core.connections(first, PAGE_SLOTS)
     now_mono = read_clocks().mono
-    return [_row(one, now_mono) for one in found], following
+    return [_row(connection, now_mono) for connection in connections], next_first
 
 
-def merged(pages: Iterable[list[Row]]) -> Iterator[Row]:
+def merge_pages(pages: Iterable[list[Row]]) -> Iterator[Row]:
     """Yield a row per connection, with the jobs that its proxies hold."""
     homes: dict[tuple[int, int], Row] = {}
     proxies: list[Row] = []
@@ -42,7 +43,7 @@ def merged(pages: Iterable[list[Row]]) -> Iterator[Row]:
         home = homes.get((row["worker"], row["number"]))
         if home is not None:
             home["holds"] += row["holds"]
-            home["jobs"] = (home["jobs"] + row["jobs"])[:JOBS]
+            home["jobs"] = (home["jobs"] + row["jobs"])[:MAX_JOBS]
     yield from homes.values()
 
 
@@ -52,7 +53,7 @@ def _row(one: Connection, now_mono: int) -> Row:
         "worker": one.home,
         "number": one.number,
         "holds": one.holds,
-        "jobs": one.jobs[:JOBS],
+        "jobs": one.jobs[:MAX_JOBS],
     }
     if one.is_proxy:
         return row
@@ -75,7 +76,7 @@ def _row(one: Connection, now_mono: int) -> Row:
 
 
 def _first_names(names: list[bytes]) -> list[str]:
-    left, first = NAMES_BYTES, []
+    left, first = MAX_NAME_BYTES, []
     for name in names:
         left -= len(name) + 3
         if left < 0:

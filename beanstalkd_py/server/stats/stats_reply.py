@@ -1,8 +1,8 @@
 """The reply to `stats`, summed over all workers from shared memory.
 
-Keys, order and quoting are those of beanstalkd 1.13, because exporters parse them. Producers and
-workers come from the core (csrc/workers/barrier.h), because a migrating connection changes two
-counters one after the other.
+Keys, order and quoting are those of beanstalkd 1.13, because exporters parse the reply. The
+core (csrc/workers/barrier.h) computes current-producers and current-workers, because a migrating
+connection changes the counters of two processes one after the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TICK_US = 1_000_000 // TICKS_PER_S
 
 
 class StatsReply:
-    """Renders the reply. `max_job_size` may change while the server runs."""
+    """Renders the reply. A reload may change `max_job_size`."""
 
     def __init__(self, config: ProcessConfig, shared: SharedMemory) -> None:
         self._config = config
@@ -75,13 +75,12 @@ class StatsReply:
 
 
 def cpu_times_us(parent_pid: int, counters: list[Any]) -> tuple[int, int]:
-    """Return the user and system time of all processes, in microseconds."""
     own = resource.getrusage(resource.RUSAGE_SELF)
-    ended = process_usage(parent_pid)  # includes workers that the parent has reaped
+    parent = process_usage(parent_pid)  # includes the processes that it has reaped
     pids = {parent_pid, *(one.pid for one in counters)} - {0, os.getpid()}
     others = [process_usage(pid) for pid in pids]
-    user = ended.ended_user + sum(one.user for one in others)
-    system = ended.ended_system + sum(one.system for one in others)
+    user = parent.ended_user + sum(usage.user for usage in others)
+    system = parent.ended_system + sum(usage.system for usage in others)
     user_us = round(own.ru_utime * 1e6) + user * _TICK_US
     return user_us, round(own.ru_stime * 1e6) + system * _TICK_US
 
@@ -89,8 +88,8 @@ def cpu_times_us(parent_pid: int, counters: list[Any]) -> tuple[int, int]:
 def connection_totals(counters: list[Any], parent: Any) -> tuple[int, int]:
     """Return how many connections were accepted and how many of them are closed.
 
-    A single worker counts its connections. With several workers the parent counts each connection
-    before the handover, so that none is missing or counted twice.
+    A single worker counts its own connections. With several workers the parent counts each
+    connection before the handover, so that none is missing or counted twice.
     """
     accepted = max(_total(counters, "total_connections"), int(parent.total_connections))
     return accepted, _total([*counters, parent], "closed_connections")

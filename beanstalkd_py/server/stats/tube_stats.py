@@ -21,8 +21,7 @@ PAGE_BYTES = 60_000
 """The size of one page; a channel message has at most 64 KiB."""
 MAX_AGE_S = 1.0
 REQUEST_LIMIT_S = 3.0
-"""For all tubes of one worker. Prometheus waits ten seconds for a scrape."""
-
+"""The limit for all tubes of one worker. Prometheus waits ten seconds for a scrape."""
 
 RequestPages = Callable[[], Iterable[bytes]]
 """Requests the packed rows of one worker. Raises ControlError."""
@@ -35,7 +34,7 @@ def read_page(core: Core, first: int) -> tuple[bytes, int | None]:
 
 @dataclass(slots=True)
 class TubeStatsSnapshot:
-    """Rows as of one moment, and the workers that did not answer."""
+    """The rows of one request to all workers, and the workers that did not answer."""
 
     rows: list[Row] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
@@ -66,15 +65,15 @@ class TubeStatsCache:
             return self._last
 
     def _request_all(self) -> TubeStatsSnapshot:
-        found = TubeStatsSnapshot()
+        snapshot = TubeStatsSnapshot()
         tasks = [gevent.spawn(partial(self._request, worker)) for worker in self._workers]
         for worker, task in enumerate(tasks):
             answer = task.get()
             if answer is None:
-                found.missing.append(worker)
+                snapshot.missing.append(worker)
             else:
-                found.rows += answer
-        return found
+                snapshot.rows += answer
+        return snapshot
 
     def _request(self, worker: RequestPages) -> list[Row] | None:
         def request() -> list[Row]:

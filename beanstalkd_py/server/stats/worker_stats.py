@@ -11,10 +11,10 @@ from beanstalkd_py.server.stats.stats_reply import JOB_STATES
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The state of one worker, since `since_s` seconds.
+    """One worker, which has been in its `state` for `since_s` seconds.
 
-    `state` is starting (recovery), serving, waiting (for its restart) or stopping. `pid` is 0
-    without a process.
+    `state` is starting (recovery), serving, waiting (for a restart) or stopping. `pid` is 0 without
+    a process.
     """
 
     worker: int

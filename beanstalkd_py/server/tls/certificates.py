@@ -25,7 +25,7 @@ _OPTIONS = ("--tls-cert", "--tls-key", "--tls-ca")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """The contents of the files, and a key for tickets of sessions that began with them.
+    """The contents of the files, and a key for the tickets of sessions that use these files.
 
     Without `ca` clients need no certificates.
     """

@@ -1,8 +1,8 @@
 """TLS handshakes in progress, and the limits on those that wait for their clients.
 
-A client that connects and sends nothing occupies a slot until its timeout. So each source address
-has a limit of waiting handshakes, and all sources together have one, too. Young handshakes do not
-count, because a regular client answers within a round trip.
+A client that connects and sends nothing occupies a slot until its timeout. Therefore each source
+address has a limit of waiting handshakes, and so have all sources together. New handshakes do not
+count, because a regular client replies within a round trip.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Handshake:
 
     def abort(self) -> None:
         with contextlib.suppress(OSError):  # the client is gone
-            # SSLSocket.shutdown would take the TLS state away from the handshake's greenlet.
+            # SSLSocket.shutdown would drop the TLS state that the handshake's greenlet uses.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
 
@@ -60,7 +60,7 @@ class Handshakes:
             del self._per_source[handshake.source]
 
     def is_crowded(self, source: str) -> bool:
-        """Return whether handshakes of other sources should come first."""
+        """Return whether handshakes of other sources should go first."""
         return self._per_source[source] > PER_SOURCE
 
     def abort_surplus(self, now: float) -> int:
@@ -83,12 +83,12 @@ class Handshakes:
     def _waiting_longer_than(self, seconds: float, now: float) -> list[Handshake]:
         """Return the oldest first, without those whose client has sent data."""
         poll = select.poll()
-        found: dict[int, Handshake] = {}
+        waiting: dict[int, Handshake] = {}
         for handshake in self._in_progress:
             if handshake.waits_since is not None and handshake.waits_since < now - seconds:
                 fd = handshake.socket.fileno()
-                found[fd] = handshake
+                waiting[fd] = handshake
                 poll.register(fd, select.POLLIN)
-        for fd, _ in poll.poll(0) if found else ():
-            del found[fd]
-        return list(found.values())
+        for fd, _ in poll.poll(0) if waiting else ():
+            del waiting[fd]
+        return list(waiting.values())

@@ -48,7 +48,7 @@ HANDSHAKE_S = 5.0
 CHECK_S = 0.1
 PAUSE_S = 1e-4
 DRAIN_LIMIT_S = 2.0
-"""How long a stop waits for tunnels to send the last data of workers."""
+"""How long a stop waits until tunnels have sent the last data of workers."""
 
 SOURCE = LogSource(name="tls")
 
@@ -59,7 +59,6 @@ _serial = itertools.count()
 def main(
     parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
 ) -> int:
-    """Run the process; return its exit status."""
     set_up_logging(config.options.verbosity, config.options.log_format, SOURCE)
     log_in_background()
     raise_descriptor_limit()
@@ -68,7 +67,7 @@ def main(
 
 
 class TlsTerminator:
-    """`counters` is from SharedMemory.tls_counters."""
+    """The connections of one TLS process; `counters` is from SharedMemory.tls_counters."""
 
     def __init__(self, parent: channel.Channel, connections: socket.socket, counters: Any) -> None:
         self._parent = parent
@@ -140,7 +139,7 @@ class TlsTerminator:
                 task.link(self._tunnels.discard)
 
     def _load_certificates(self, fds: list[int]) -> None:
-        """Use the certificates of the file for later connections, and close it."""
+        """Use the certificates of the received file for later connections."""
         try:
             if not fds:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -170,7 +169,7 @@ class TlsTerminator:
             self._counters.connections -= 1
 
     def _run_tunnel(self, client: ssl.SSLSocket, plain: socket.socket) -> None:
-        """Count the tunnel as waiting while it drains, because its worker no longer counts it."""
+        """Count a tunnel that drains as waiting, because its worker no longer counts it."""
         draining = False
 
         def on_drain() -> None:
@@ -200,7 +199,7 @@ class TlsTerminator:
             try:
                 with gevent.Timeout(HANDSHAKE_S, TimeoutError("timed out")):
                     if self._handshakes.is_crowded(handshake.source):
-                        # Each handshake takes a millisecond of CPU; let other sources go first.
+                        # A handshake takes a millisecond of CPU. Those of other sources go first.
                         with self._crowded_source:
                             gevent.sleep(PAUSE_S)
                     _do_handshake(client, handshake)
@@ -236,7 +235,7 @@ class TlsTerminator:
 
     def _try_send(self, fd: int) -> bool:
         try:
-            if self._parent.send_fd(fd, channel.CONNECTION):
+            if self._parent.send(channel.CONNECTION, fd=fd):
                 return True
             self._writable.wait()
         except OSError as error:
@@ -251,7 +250,7 @@ def _bind_name(end: socket.socket, client: str) -> None:
 
     csrc/runtime/peer_address.c reads it, and checks which process has bound it.
     """
-    # The serial makes names unique, because a client's port can be reused before its pair is gone.
+    # The serial keeps names unique if a client reuses a port before its old pair is closed.
     name = _NAME_PREFIX + b"%d/%d/%b" % (os.getpid(), next(_serial), client.encode())
     with contextlib.suppress(OSError):
         end.bind(name)

@@ -1,4 +1,4 @@
-"""One key for the session tickets of all TLS processes, so that each resumes sessions of all.
+"""One key for the session tickets of all TLS processes, so that each resumes all sessions.
 
 Python's ssl cannot set the key, so this module calls OpenSSL. It gets a context's address from
 OpenSSL's callback for new contexts, because the layout of Python's object is private.
@@ -23,7 +23,7 @@ _OnNew = ctypes.CFUNCTYPE(
 )
 
 _created: list[int] = []
-"""Addresses of the contexts that were created last."""
+"""Addresses of new contexts, which OpenSSL's callback appends."""
 _on_new = _OnNew(lambda context, *_: _created.append(context))
 """Never freed, because OpenSSL keeps a pointer to it."""
 

@@ -1,6 +1,6 @@
-"""All TLS processes as one receiver, which spreads the connections over them.
+"""All TLS processes as one receiver, which spreads connections over them.
 
-A connection stays with its process, because the state of TLS cannot move to another one.
+A connection stays with its process, because its TLS state cannot move to another one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class TlsProcesses:
         self.supervisors = supervisors
 
     def serve(self, receiver: Receiver) -> None:
-        """Send decrypted connections to `receiver`."""
         for one in self.supervisors:
             one.serve(receiver)
 
@@ -36,13 +35,12 @@ class TlsProcesses:
             one.change(options, certificates)
 
     def wait_until_ready(self) -> None:
-        """Return when each has been ready, so that the first clients are spread over all."""
+        """Wait until each was ready once, so that the first clients are spread over all."""
         for one in self.supervisors:
             one.was_ready.wait()
 
-    def load(self) -> int:
-        """Return how many connections no worker counts."""
-        return sum(one.load() for one in self.supervisors)
+    def uncounted_connections(self) -> int:
+        return sum(one.uncounted_connections() for one in self.supervisors)
 
     def free_slots(self) -> int:
         return sum(max(0, one.free_slots()) for one in self.supervisors)
@@ -52,7 +50,7 @@ class TlsProcesses:
             free = (one for one in self.supervisors if one.free_slots() > 0)
             for one in sorted(free, key=TlsSupervisor.rank):
                 if one.pass_copy(fd):
-                    break  # else it has ended just now
+                    break  # otherwise the process has just ended
             os.close(fd)
 
 

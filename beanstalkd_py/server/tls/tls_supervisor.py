@@ -25,10 +25,11 @@ DESCRIPTORS_PER_CLIENT = 2
 
 
 class TlsSupervisor(Supervisor):
-    """Also passes accepted connections to the process. `descriptors` is its RLIMIT_NOFILE.
+    """Supervises one TLS process and passes accepted connections to it.
 
-    `component` is its name in metrics, `counters` its block of shared memory. `stop` waits while
-    the process sends pending replies. `run` raises WorkerError if no process was ever ready.
+    `component` is the name in metrics, `counters` the block of shared memory, `descriptors` the
+    RLIMIT_NOFILE of the process. `stop` waits while the process sends pending replies. `run` raises
+    WorkerError if no process was ever ready.
     """
 
     restart_text = "%s %s, its connections are closed; restarting in %.1f s"
@@ -53,26 +54,24 @@ class TlsSupervisor(Supervisor):
         self.process = start()
         self._on_start()
 
-    # --- accepted connections -------------------------------------------------------------------
-
-    def load(self) -> int:
+    def uncounted_connections(self) -> int:
         """Return how many connections no worker counts.
 
         These are handshakes, and tunnels whose worker has closed its end.
         """
         if self._handover is None:
             return 0
-        return self._handover.load() + int(self._counters.waiting)
+        return self._handover.connection_count() + int(self._counters.waiting)
 
     def free_slots(self) -> int:
         if self._handover is None:
             return 0
-        tunnels = int(self._counters.connections)
-        return min(self._handover.free_slots(), self._capacity - self._handover.load() - tunnels)
+        connections = self._handover.connection_count() + int(self._counters.connections)
+        return min(self._handover.free_slots(), self._capacity - connections)
 
     def rank(self) -> tuple[int, int]:
         """Return a key for `min`: fewest handshakes, because each takes a millisecond of CPU."""
-        handshakes = 0 if self._handover is None else self._handover.load()
+        handshakes = 0 if self._handover is None else self._handover.connection_count()
         return handshakes, int(self._counters.connections)
 
     def pass_copy(self, fd: int) -> bool:
@@ -82,8 +81,8 @@ class TlsSupervisor(Supervisor):
         return self._handover is not None and self._handover.pass_copies([fd])
 
     def _pass_certificates(self) -> None:
-        """Pass them before the connections that come later, in the same socket."""
-        self._certificates_passed = True  # a reload meanwhile changes this
+        """Pass the certificates ahead of the next connections, by the same socket."""
+        self._certificates_passed = True  # first, because a reload during the calls resets it
         fd = self._memory_file()
         try:
             if self._handover is not None:
@@ -98,10 +97,8 @@ class TlsSupervisor(Supervisor):
             except OSError as error:
                 self._pressure.pause(str(error.strerror))
 
-    # --- the process ----------------------------------------------------------------------------
-
     def serve(self, receiver: Receiver) -> None:
-        """Send decrypted connections to `receiver`."""
+        """Route decrypted connections by `receiver` from now on."""
         self._receiver = receiver
 
     def change(self, options: ServeOptions, certificates: Certificates | None) -> None:
@@ -117,10 +114,9 @@ class TlsSupervisor(Supervisor):
         return True
 
     def _route(self, fd: int) -> None:
-        """Route a decrypted connection like any other."""
         while self._receiver is not None and self._receiver.free_slots() <= 0:
             self._pressure.pause("descriptor limit reached")
-            self._on_answer()  # this greenlet reads no PONG meanwhile
+            self._on_answer()  # because this greenlet cannot read a PONG meanwhile
         self._pressure.relieve()
         self._counters.moved_out += 1
         if self._receiver is None:

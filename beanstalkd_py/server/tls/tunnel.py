@@ -19,15 +19,15 @@ from beanstalkd_py.server.process.fd_wait import READ, WRITE, WaitingSocket
 
 CHUNK_BYTES = 1 << 16
 CHUNKS_PER_TURN = 8
-"""Chunks before other greenlets run."""
+"""The number of chunks after which other greenlets run."""
 DRAIN_LIMIT_S = 5.0
-"""How long a client may take no data after the worker has closed the connection."""
+"""How long a client may read nothing after the worker has closed the connection."""
 CHECK_S = 1.0
-"""Interval of checks whether the worker has closed, for a client that takes no data."""
+"""The interval of checks for the worker's close while a client reads nothing."""
 
 
 class TlsSocket(WaitingSocket):
-    """Also waits for the events that TLS needs."""
+    """A TLS connection. Waits for the event that TLS requires."""
 
     def wait_after(self, error: OSError, event: int) -> None:
         if isinstance(error, ssl.SSLWantReadError):
@@ -39,7 +39,7 @@ class TlsSocket(WaitingSocket):
 
 
 class _TlsSender(TlsSocket):
-    """Has a write timeout once the worker has closed its end of `plain`."""
+    """A TLS connection with a write timeout once the worker has closed its end of `plain`."""
 
     def __init__(
         self, sock: socket.socket, plain: socket.socket, on_drain: Callable[[], None]
@@ -47,7 +47,7 @@ class _TlsSender(TlsSocket):
         super().__init__(sock)
         self._on_drain = on_drain
         self._plain = select.poll()
-        self._plain.register(plain, 0)  # reports only that it has been closed
+        self._plain.register(plain, 0)  # reports only a close
 
     def wait(self, event: int) -> None:
         """Raises TimeoutError."""
@@ -66,10 +66,10 @@ class _TlsSender(TlsSocket):
 
 
 def run_tunnel(client: ssl.SSLSocket, plain: socket.socket, on_drain: Callable[[], None]) -> None:
-    """Return when the worker has closed its end, or the client is gone; close both sockets.
+    """Copy until the worker closes its end or the client is gone; close both sockets.
 
-    They are non-blocking, and the TLS handshake is complete. `on_drain` is called, perhaps
-    repeatedly, while the client still has to take data of a worker that has closed the connection.
+    The sockets are non-blocking, and the TLS handshake is complete. Calls `on_drain`, perhaps
+    repeatedly, while the client still has to read data of a worker that has closed its end.
     """
     inbound = gevent.spawn(partial(_copy_inbound, client, plain))
     source, target = WaitingSocket(plain), _TlsSender(client, plain, on_drain)
@@ -94,7 +94,7 @@ def _copy_inbound(client: ssl.SSLSocket, plain: socket.socket) -> None:
         _copy(source, target)
         plain.shutdown(socket.SHUT_WR)  # the client may still read
     except OSError:
-        # The client is gone. The worker has the data that it sent before.
+        # The client is gone. The worker has received its earlier data.
         with contextlib.suppress(OSError):
             plain.shutdown(socket.SHUT_RDWR)
     finally:

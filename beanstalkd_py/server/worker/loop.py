@@ -1,6 +1,6 @@
 """The worker's event loop.
 
-Three greenlets: one runs the core, one reads the channel, one does periodic work.
+It has three greenlets: one runs the core, one reads the channel, one does periodic work.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from beanstalkd_py.server.stats.stats_reply import StatsReply
 from beanstalkd_py.server.worker.tracing import log_trace, trace_level
 from beanstalkd_py.server.worker.upcalls import UpcallHandler
 
-# Plain ints: operators of an IntFlag would cost more than everything else between two rounds.
+# Plain ints, because operators of an IntFlag take longer than everything else between two rounds.
 EVENTS, UPCALLS, MORE = int(Run.EVENTS), int(Run.UPCALLS), int(Run.MORE)
 EXTERNAL, FATAL = int(Run.EXTERNAL), int(Run.FATAL)
 
 BUDGET_NS = 50_000_000
-"""How long other greenlets wait for the core at most. The core lingers that long for input."""
+"""How long the core may run, including its wait for input, before other greenlets run."""
 PERIOD_S = 0.25
 
 
@@ -57,7 +57,7 @@ class WorkerLoop:
         self._parent = parent
         self._stats = stats
         self._memory = memory
-        # By the names of WorkerSupervisor's requests. A result fits into one channel message.
+        # The keys are the names of WorkerSupervisor's requests. Results fit into one message.
         self._admin_requests: dict[str, Callable[..., tuple[Any, ...]]] = {
             "compact": core.compact,
             "truncate": core.truncate,
@@ -93,7 +93,7 @@ class WorkerLoop:
                 if wants & EXTERNAL or wants == MORE:
                     gevent.sleep(0)
                 if wants & UPCALLS:
-                    # Run the core again at once, because it has to write and send the results.
+                    # Run the core again at once, so that it writes and sends the results.
                     self._upcalls.handle_all()
                     wants |= MORE
 

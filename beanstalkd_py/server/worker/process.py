@@ -25,7 +25,6 @@ from beanstalkd_py.server.worker.upcalls import UpcallHandler
 def main(
     parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
 ) -> int:
-    """Run a worker; return its exit status."""
     options = config.options
     source = LogSource(config.index, several=options.workers > 1)
     set_up_logging(options.verbosity, options.log_format, source)
@@ -61,7 +60,7 @@ def _start_failure(config: ProcessConfig, error: errors.BeanstalkdError) -> str:
 
 
 def _capacity_check(shared: SharedMemory, worker: int, workers: int) -> Callable[[], bool]:
-    """Return a function that checks for one more descriptor besides the parent's next batch."""
+    """Return a function that checks for a descriptor beyond those of the parent's next batch."""
     links = DESCRIPTORS_PER_LINK * (workers - 1)
     capacity = raise_descriptor_limit() - RESERVED_DESCRIPTORS - links - BATCH
     counters = shared.counters(worker)

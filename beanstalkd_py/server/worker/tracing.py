@@ -21,7 +21,7 @@ _CLOSE_REASONS = {
 
 
 def trace_level(verbosity: int) -> Trace:
-    """Return what C beanstalkd logs with this number of -V."""
+    """Return the level at which the log equals C beanstalkd's with this number of -V."""
     return Trace(min(verbosity, Trace.COMMANDS))
 
 
@@ -59,8 +59,8 @@ def _command(event: Event) -> tuple[str, Fields]:
     line = escaped(event.line)
     match event.kind:
         case EventKind.COMMAND:
-            shown = "(a line too long)" if event.cut else line
-            text = f"{event.origin} <{event.connection} command {shown}"
+            command_text = "(a line too long)" if event.cut else line
+            text = f"{event.origin} <{event.connection} command {command_text}"
             line_or_none = None if event.cut else line
             return text, {"event": "command", "line": line_or_none, **_subject(event)}
         case EventKind.JOB:

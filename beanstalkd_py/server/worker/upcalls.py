@@ -1,6 +1,6 @@
-"""Handles the core's upcalls: what a session seldom needs of several workers.
+"""Handles the core's upcalls: rare operations of a session that involve several workers.
 
-Python decides job lookups, migrations and list-tubes. The core relays all other commands to other
+Python performs job lookups, migrations and list-tubes. The core relays all other commands to other
 workers itself (csrc/workers/remote_commands.h).
 """
 
@@ -21,20 +21,20 @@ from beanstalkd_py.server.logging.setup import LOGGER
 NOT_FOUND = b"NOT_FOUND\r\n"
 INTERNAL_ERROR = b"INTERNAL_ERROR\r\n"
 SLOW_NS = 1_000_000_000
-"""After this time a list-tubes fails without the shards that have not responded."""
+"""After this time a list-tubes fails if shards have not replied."""
 
 Frame = list[Any]
 """The content of a PYTHON frame (csrc/api/server.h), a msgpack array: a kind and arguments."""
 
 
 class Kind(enum.IntEnum):
-    """Brackets show the arguments."""
+    """The kinds of frames, with their arguments."""
 
-    HOLDS = 1  # [session]
-    HOLDS_IS = 2  # [session, number of reserved jobs, capacity for one more connection]
-    TUBES = 3  # [session]
-    TUBES_ARE = 4  # [session, [[number, name], ...]]
-    MOVE = 5  # [all but the descriptor of a Migration], with the descriptor
+    HELD_QUERY = 1  # session
+    HELD_REPLY = 2  # session, number of reserved jobs, whether it has capacity for a connection
+    TUBES_QUERY = 3  # session
+    TUBES_REPLY = 4  # session, [[number, name], ...]
+    MOVE = 5  # the fields of a Migration but its descriptor, which the message carries
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class PendingMigration:
 
 @dataclass(slots=True)
 class Listing:
-    """A list-tubes that waits for the shards in `awaited`. `tubes` are (number, name)."""
+    """A list-tubes that waits for the shards in `awaited`. `tubes` are pairs of number and name."""
 
     awaited: set[int]
     tubes: list[tuple[int, bytes]]
@@ -55,7 +55,7 @@ class Listing:
 
 
 class JobLookup:
-    """A command for a job with an unknown owner. It goes to one shard after the other.
+    """A command for a job with an unknown owner, which one shard after the other executes.
 
     The job owners (csrc/queue/job_owners.h) forget only very old ids.
     """
@@ -67,13 +67,13 @@ class JobLookup:
         self._reply = b""
 
     def next_shard(self) -> int | None:
-        """Return the next shard to ask, or None after the last."""
+        """Return the next shard to query, or None after the last."""
         self._reply = b""
         self.shard = self._shards.pop(0) if self._shards else None
         return self.shard
 
-    def on_output(self, data: bytes) -> bytes | None:
-        """Return the reply so far unless it can be NOT_FOUND."""
+    def add_output(self, data: bytes) -> bytes | None:
+        """Return the reply, or None while it can still become NOT_FOUND."""
         self._reply += data
         return None if NOT_FOUND.startswith(self._reply) else self._reply
 
@@ -89,10 +89,7 @@ class UpcallHandler:
     """
 
     def __init__(
-        self,
-        core: Core,
-        workers: int,
-        has_capacity: Callable[[], bool] = lambda: True,
+        self, core: Core, workers: int, has_capacity: Callable[[], bool] = lambda: True
     ) -> None:
         self._has_capacity = has_capacity
         self._core = core
@@ -107,7 +104,7 @@ class UpcallHandler:
 
     def add_peer(self, shard: int, fd: int) -> None:
         """Add or replace the link to another worker. The core owns the socket."""
-        self.handle_all()  # upcalls about the old link
+        self.handle_all()  # the upcalls of the old link
         if shard in self._peers:
             self._remove_peer(shard)
         self._core.add_peer(shard, fd)
@@ -119,7 +116,7 @@ class UpcallHandler:
         self._core.lose_peer(shard)
         for session, lookup in list(self._lookups.items()):
             if lookup.shard == shard:
-                self._ask_next(session, lookup)
+                self._query_next(session, lookup)
         for session, move in list(self._migrations.items()):
             if shard in move.awaited or shard == move.shard:
                 self._cancel_migration(session)
@@ -157,7 +154,7 @@ class UpcallHandler:
             case UpcallKind.FIND_JOB:
                 lookup = JobLookup(core.upcall_bytes(upcall), sorted(self._peers))
                 self._lookups[session] = lookup
-                self._ask_next(session, lookup)
+                self._query_next(session, lookup)
             case UpcallKind.LIST_TUBES:
                 self._list_tubes(session)
             case UpcallKind.MIGRATE:
@@ -177,15 +174,15 @@ class UpcallHandler:
 
     def _handle_frame(self, shard: int, frame: Frame, fd: int | None) -> None:
         match frame:
-            case [Kind.HOLDS, session]:
+            case [Kind.HELD_QUERY, session]:
                 held = self._core.holds(self._core.proxy(shard, session))
-                self._send(shard, [Kind.HOLDS_IS, session, held, self._has_capacity()])
-            case [Kind.TUBES, session]:
-                self._send(shard, [Kind.TUBES_ARE, session, self._core.tubes()])
-            case [Kind.HOLDS_IS, session, held, has_capacity]:
-                self._holds(session, shard, held, has_capacity)
-            case [Kind.TUBES_ARE, session, tubes]:
-                self._tubes(session, shard, tubes)
+                self._send(shard, [Kind.HELD_REPLY, session, held, self._has_capacity()])
+            case [Kind.TUBES_QUERY, session]:
+                self._send(shard, [Kind.TUBES_REPLY, session, self._core.tubes()])
+            case [Kind.HELD_REPLY, session, held, has_capacity]:
+                self._on_held(session, shard, held, has_capacity)
+            case [Kind.TUBES_REPLY, session, tubes]:
+                self._on_tubes(session, shard, tubes)
             case [Kind.MOVE, *rest] if fd is not None:
                 self._core.attach(Migration(fd, *rest))
             case [Kind.MOVE, *_]:
@@ -198,15 +195,15 @@ class UpcallHandler:
         lookup = self._lookups.get(session)
         if lookup is None:
             return  # the connection is closed
-        reply = lookup.on_output(data)
+        reply = lookup.add_output(data)
         if reply is not None:
             del self._lookups[session]
             self._core.expect(session, shard)
             self._core.relay_output(session, shard, reply)
         elif lookup.not_found:
-            self._ask_next(session, lookup)
+            self._query_next(session, lookup)
 
-    def _ask_next(self, session: int, lookup: JobLookup) -> None:
+    def _query_next(self, session: int, lookup: JobLookup) -> None:
         shard = lookup.next_shard()
         while shard is not None and shard not in self._peers:
             shard = lookup.next_shard()
@@ -226,9 +223,9 @@ class UpcallHandler:
             return
         self._migrations[session] = PendingMigration(shard, awaited)
         for other in awaited:
-            self._core.send(other, self._pack([Kind.HOLDS, session]), session=session)
+            self._core.send(other, self._pack([Kind.HELD_QUERY, session]), session=session)
 
-    def _holds(self, session: int, shard: int, held: int, has_capacity: bool) -> None:
+    def _on_held(self, session: int, shard: int, held: int, has_capacity: bool) -> None:
         move = self._migrations.get(session)
         if move is None:
             return
@@ -258,10 +255,10 @@ class UpcallHandler:
         listing = Listing(set(self._peers), self._core.tubes(), _now_mono())
         self._listings[session] = listing
         for shard in listing.awaited:
-            self._send(shard, [Kind.TUBES, session])
+            self._send(shard, [Kind.TUBES_QUERY, session])
         self._answer_listing(session, listing)
 
-    def _tubes(self, session: int, shard: int, tubes: list[tuple[int, bytes]]) -> None:
+    def _on_tubes(self, session: int, shard: int, tubes: list[tuple[int, bytes]]) -> None:
         listing = self._listings.get(session)
         if listing is not None and shard in listing.awaited:
             listing.awaited.discard(shard)
@@ -269,7 +266,7 @@ class UpcallHandler:
             self._answer_listing(session, listing)
 
     def fail_slow_listings(self) -> None:
-        """Apply SLOW_NS. The loop calls this periodically."""
+        """Reply INTERNAL_ERROR to each list-tubes after SLOW_NS; the loop calls this repeatedly."""
         since_mono = _now_mono() - SLOW_NS
         for session, listing in list(self._listings.items()):
             if listing.started_mono < since_mono:

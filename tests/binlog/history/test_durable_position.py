@@ -113,7 +113,7 @@ def test_it_survives_the_worker_and_never_decreases(folder: Path) -> None:
             assert place is not None and place > last
             run_steps(Actor(f"turn {turn}"), rig.client(), 40)
             last = place_of(rig)
-        shared.reset_worker(0, comes_back=turn % 2 == 0)
+        shared.reset_worker(0, will_recover=turn % 2 == 0)
         assert durable_position(shared.counters(0)) == last
 
 

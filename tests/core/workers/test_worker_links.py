@@ -59,13 +59,13 @@ def test_frames_may_be_cut_anywhere(other: Other) -> None:
     frames = [
         (C.FEED, HOME, b"\x02+%b\r\n" % HERE),
         step(C.HEAD, HOME, 1),
-        [Kind.HOLDS, HOME],
+        [Kind.HELD_QUERY, HOME],
         (C.FEED, HOME, PUT % HERE),
         step(C.HEAD, HOME, 2),
-        [Kind.HOLDS, HOME],
+        [Kind.HELD_QUERY, HOME],
         (C.CLOSE, HOME, b""),
     ]
-    nothing = [Kind.HOLDS_IS, HOME, 0, True]
+    nothing = [Kind.HELD_REPLY, HOME, 0, True]
     replies = [head_is(HOME, 1, 0), nothing, head_is(HOME, 2, 1), nothing]
     data = b"".join(map(packed, frames))
     for cut in range(1, len(data)):
@@ -152,8 +152,8 @@ def test_a_frame_of_many_messages(other: Other) -> None:
     client = other.core.open()
     other.core.feed(client, b"list-tubes\r\n")
     other.run()
-    assert other.frames() == [[Kind.TUBES, client]]  # after a barrier
-    data = packed([Kind.TUBES_ARE, client, names])
+    assert other.frames() == [[Kind.TUBES_QUERY, client]]  # after a barrier
+    data = packed([Kind.TUBES_REPLY, client, names])
     for start in range(0, len(data), MESSAGE_BYTES):
         other.send_bytes(data[start : start + MESSAGE_BYTES])
     assert other.core.output(client).count(b"\n- x") == len(names)
@@ -166,7 +166,7 @@ def test_a_frame_of_python_may_have_many_messages(other: Other) -> None:
     for tube in ours:
         other.core.feed(client, b"watch %b\r\n" % tube)
     other.core.output(client)
-    other.send([Kind.TUBES, HOME], (C.FEED, HOME, PUT % HERE))
+    other.send([Kind.TUBES_QUERY, HOME], (C.FEED, HOME, PUT % HERE))
     listed, put = other.frames()
     assert [name for _, name in listed[2]] == [b"default", *ours]
     assert put == (C.OUTPUT, HOME, b"INSERTED 1\r\n")
@@ -228,7 +228,7 @@ def test_a_busy_worker_gets_no_replies_until_it_reads(other: Other) -> None:
     "data",
     [
         packed([99, 1]),
-        packed([Kind.HOLDS]),
+        packed([Kind.HELD_QUERY]),
         packed((C.HEAD, HOME, bytes(15))),
         packed((C.HEAD_IS, HOME, bytes(31))),
         packed((C.PUBLISHED, 1, bytes(3))),
@@ -261,7 +261,7 @@ def test_content_that_is_not_expected(data: bytes, kind: C, number: int) -> None
 
 
 def test_a_message_with_a_descriptor_has_one_frame(other: Other) -> None:
-    frames = packed([Kind.HOLDS, HOME]) * 2
+    frames = packed([Kind.HELD_QUERY, HOME]) * 2
     reader, writer = os.pipe()
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [writer]))]
     other.socket.sendmsg([frames], rights)
@@ -273,7 +273,7 @@ def test_a_message_with_a_descriptor_has_one_frame(other: Other) -> None:
 
 
 def test_a_descriptor_is_sent_alone_and_in_order(other: Other) -> None:
-    frames = [[Kind.TUBES, HOME + n] for n in range(3)]
+    frames = [[Kind.TUBES_QUERY, HOME + n] for n in range(3)]
     other.frames()
     reader, writer = os.pipe()
     for frame, fd in zip(frames, [-1, writer, -1], strict=True):
@@ -288,10 +288,10 @@ def test_a_descriptor_is_sent_alone_and_in_order(other: Other) -> None:
 
 
 def test_descriptors_that_have_not_left_are_closed_with_their_worker(other: Other) -> None:
-    full = pack([Kind.TUBES_ARE, 1, b"x" * 10_000_000])
+    full = pack([Kind.TUBES_REPLY, 1, b"x" * 10_000_000])
     other.core.send(THEM, full)
     reader, writer = os.pipe()
-    other.core.send(THEM, pack([Kind.TUBES, HOME]), fd=writer)
+    other.core.send(THEM, pack([Kind.TUBES_QUERY, HOME]), fd=writer)
     other.run()
     other.socket.close()
     other.run()
@@ -304,7 +304,7 @@ def test_nothing_is_sent_for_a_session_that_has_ended(other: Other) -> None:
     other.core.end(client)
     other.run()
     other.frames()
-    other.core.send(THEM, pack([Kind.HOLDS, client]), session=client)
+    other.core.send(THEM, pack([Kind.HELD_QUERY, client]), session=client)
     other.core.flush()
     assert other.frames() == []
 

@@ -131,7 +131,7 @@ static void *run_end(void *context)
         bool any = false;
         for (int i = rand_r(&this->seed) % BURST; i > 0 && receive(this); i--)
             any = true;
-        bs_peer_read_enough(&this->peer);
+        bs_peer_wake_writer(&this->peer);
         if (this->received < ONE_WAY && any)
             (void)usleep(PAUSE_US);
         const bool done = this->received == FRAMES && bs_outbox_length(&this->outbox) == 0;

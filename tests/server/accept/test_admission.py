@@ -21,7 +21,7 @@ from beanstalkd_py.control.client import connect
 from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.networks import Networks, parse_networks
 from beanstalkd_py.server.logging.setup import LOGGER
-from beanstalkd_py.server.logging.throttling import QUIET_S, ThrottledLog
+from beanstalkd_py.server.logging.throttling import LOG_INTERVAL_S, ThrottledLog
 from beanstalkd_py.server.options import ServeOptions
 
 HELLO = b"list-tube-used\r\n"
@@ -161,7 +161,7 @@ def test_rejections_are_logged_once_per_interval(
     refusals = ThrottledLog("connections refused", lambda: now[0])
     for _ in range(25):
         refusals.warn("why")
-        now[0] += QUIET_S / 10
+        now[0] += LOG_INTERVAL_S / 10
     lines = [record.getMessage() for record in caplog.records]
     assert lines == ["connections refused: 1; why"] + ["connections refused: 10; why"] * 2
 

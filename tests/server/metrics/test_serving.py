@@ -27,8 +27,8 @@ from wire import inserted_id
 from beanstalkd_py.server.accept.addresses import InetAddress
 from beanstalkd_py.server.accept.listeners import bind
 from beanstalkd_py.server.metrics import http_server
-from beanstalkd_py.server.metrics.http_server import CACHE_MOST_S, PER_SOURCE, MetricsServer
-from beanstalkd_py.server.process.supervision import REPEATED
+from beanstalkd_py.server.metrics.http_server import MAX_CACHE_S, PER_SOURCE, MetricsServer
+from beanstalkd_py.server.process.supervision import EARLY_EXITS
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PUT = b"put 0 0 60 1\r\nx\r\n"
@@ -128,13 +128,13 @@ def test_not_ready_while_a_component_keeps_restarting(tmp_path: Path, name: str)
         for text in ("TLS is ready", "the archiver is ready"):
             assert eventually(lambda text=text: text in server.server.stderr(), 10)
         (next_pid, *others) = processes_of(server, name)
-        for count in range(1, REPEATED + 1):
+        for count in range(1, EARLY_EXITS + 1):
             assert server.get("/-/ready").status == 200
             os.kill(next_pid, signal.SIGKILL)
             assert eventually(lambda count=count: restarts(server, name) == count, 10)
             assert eventually(lambda: len(processes_of(server, name)) == 1 + len(others), 10)
             (next_pid,) = set(processes_of(server, name)) - set(others)
-            if count < REPEATED:
+            if count < EARLY_EXITS:
                 assert eventually(lambda: server.get("/-/ready").status == 200, 10)
         text = f"serving with 2 of 2 workers; {name} keeps restarting\n".encode()
         assert eventually(lambda: server.get("/-/ready").body == text, 10)
@@ -220,12 +220,12 @@ def test_clients_that_do_not_read_delay_no_others() -> None:
             stuck.append(raw)
         with server.server.connect() as client:
             inserted_id(client.ask(PUT))
-            assert eventually(lambda: ready(server) == 1, CACHE_MOST_S + 5)
+            assert eventually(lambda: ready(server) == 1, MAX_CACHE_S + 5)
             stuck.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
             inserted_id(client.ask(PUT))
         for raw in stuck:
             raw.close()
-        assert eventually(lambda: ready(server) == 2, CACHE_MOST_S + 5)
+        assert eventually(lambda: ready(server) == 2, MAX_CACHE_S + 5)
 
 
 def ready(server: Watched) -> float:
@@ -242,9 +242,9 @@ def test_an_expensive_page_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
     pages = http_server._Pages(collect)
     assert [pages.page("")[1].split()[-1] for _ in range(3)] == [b"1.0", b"2.0", b"3.0"]
-    monkeypatch.setattr(http_server, "CACHE_FROM_S", 0.0)
+    monkeypatch.setattr(http_server, "SLOW_PAGE_S", 0.0)
     monkeypatch.setattr(http_server, "CACHE_FACTOR", 1e9)
-    monkeypatch.setattr(http_server, "CACHE_MOST_S", 0.2)
+    monkeypatch.setattr(http_server, "MAX_CACHE_S", 0.2)
     assert {pages.page("")[1].split()[-1] for _ in range(3)} == {b"4.0"}
     time.sleep(0.25)
     assert pages.page("")[1].split()[-1] == b"5.0"
@@ -253,7 +253,7 @@ def test_an_expensive_page_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("how", ["half a request", "nothing", "nothing read"])
 def test_a_slow_client_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """At the connection limit the next client waits only for the request timeout."""
-    for limit in ("REQUEST_LIMIT_S", "ANSWER_LIMIT_S"):
+    for limit in ("REQUEST_LIMIT_S", "RESPONSE_LIMIT_S"):
         monkeypatch.setattr(http_server, limit, 0.3)
     much = [GaugeMetricFamily(f"m{number}", "x" * 1_000_000, 1) for number in range(20)]
     listener = bind(InetAddress("127.0.0.1", 0))
@@ -274,7 +274,7 @@ def test_a_slow_client_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch, h
         last = gevent.socket.create_connection(address)
         last.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
         assert last.recv(12) == b"HTTP/1.1 200"
-        while server.open_connections:
+        while len(server._pool):
             gevent.sleep(0.01)
     server.close()
     for one in [*slow, last]:

@@ -86,7 +86,7 @@ def supervisor_of(observer: Observer, *runs: str, again: bool = True) -> WorkerS
         return started(how)
 
     supervisor = WorkerSupervisor(observer, start(0), start if again else None)
-    supervisor.heartbeat_s = INTERVAL_S, LIMIT_S
+    supervisor.heartbeat_interval_s, supervisor.heartbeat_limit_s = INTERVAL_S, LIMIT_S
     return supervisor
 
 

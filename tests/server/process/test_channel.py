@@ -22,7 +22,7 @@ def test_a_descriptor_comes_with_its_message() -> None:
     left, right = socket.socketpair()
     with left, right:
         assert ours.send("before")
-        assert ours.send_fd(right.fileno(), "peer", 7)
+        assert ours.send("peer", 7, fd=right.fileno())
         assert ours.send("after")
         assert theirs.receive_with_fd() == (["before"], None)
         message, fd = theirs.receive_with_fd()
@@ -41,7 +41,7 @@ def test_a_descriptor_comes_with_its_message() -> None:
 def test_an_unwanted_descriptor_is_closed() -> None:
     ours, theirs = channels()
     before = open_descriptors()
-    ours.send_fd(0, "peer", 1)
+    ours.send("peer", 1, fd=0)
     assert theirs.receive() == ["peer", 1]
     assert open_descriptors() == before
     ours.close()
@@ -53,7 +53,7 @@ def test_a_message_per_peer_fits_into_the_queue() -> None:
     ours, theirs = channels()
     ours.set_nonblocking()
     for peer in range(254):
-        assert ours.send_fd(0, "peer", peer)
+        assert ours.send("peer", peer, fd=0)
     assert ours.send("ping")
     assert ours.send("stop")
     ours.close()

@@ -7,7 +7,7 @@ import time
 import gevent
 from processes import eventually
 
-from beanstalkd_py.server.process.supervision import REPEATED, Heartbeat, RestartBackoff
+from beanstalkd_py.server.process.supervision import EARLY_EXITS, Heartbeat, RestartBackoff
 
 INTERVAL_S = 0.02
 LIMIT_S = 0.2
@@ -15,31 +15,31 @@ LIMIT_S = 0.2
 
 def test_pauses_double_up_to_ten_seconds() -> None:
     backoff = RestartBackoff()
-    pauses = [backoff.pause_after(1) for _ in range(9)]
+    pauses = [backoff.delay_after(1) for _ in range(9)]
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
 
 
 def test_a_minute_of_uptime_resets_the_pauses() -> None:
     backoff = RestartBackoff()
-    assert [backoff.pause_after(s) for s in (0, 59.9, 60, 0)] == [0.1, 0.2, 0.1, 0.2]
+    assert [backoff.delay_after(s) for s in (0, 59.9, 60, 0)] == [0.1, 0.2, 0.1, 0.2]
 
 
 def test_several_early_exits_in_a_row_count_as_restarting() -> None:
     backoff = RestartBackoff()
     seen = []
-    for _ in range(REPEATED):
+    for _ in range(EARLY_EXITS):
         seen.append(backoff.keeps_restarting)
-        backoff.pause_after(1)
-    assert seen == [False] * REPEATED
+        backoff.delay_after(1)
+    assert seen == [False] * EARLY_EXITS
     assert backoff.keeps_restarting
-    backoff.pause_after(60)
+    backoff.delay_after(60)
     assert not backoff.keeps_restarting
 
 
 def test_a_stable_process_stops_counting_as_restarting() -> None:
     backoff = RestartBackoff(stable_after_s=0.1)
-    for _ in range(REPEATED):
-        backoff.pause_after(0)
+    for _ in range(EARLY_EXITS):
+        backoff.delay_after(0)
     assert backoff.keeps_restarting
     assert eventually(lambda: not backoff.keeps_restarting)
 

@@ -91,7 +91,7 @@ class Fake:
         self.slots = 1024 if slots is None else slots
         self.got: list[int] = []
 
-    def load(self) -> int:
+    def uncounted_connections(self) -> int:
         return self.handshakes
 
     def rank(self) -> tuple[int, int]:
@@ -129,7 +129,7 @@ def test_the_process_with_the_least_load_is_chosen(
     fakes: Any = [Fake(*load) for load in loads]
     processes = TlsProcesses(fakes)
     assert processes.free_slots() == sum(max(0, one.slots) for one in fakes)
-    assert processes.load() == sum(one.handshakes for one in fakes)
+    assert processes.uncounted_connections() == sum(one.handshakes for one in fakes)
     fds = [os.memfd_create("test") for _ in range(4)]
     processes.send(list(fds))
     assert [[fds.index(fd) for fd in one.got] for one in fakes] == shares

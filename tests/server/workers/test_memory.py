@@ -6,7 +6,7 @@ from processes import children, eventually
 from servers import ours
 from wire import Client
 
-from beanstalkd_py.server.process.memory_trim import LEAST_GAIN, LONGEST_WAIT_S, MemoryTrimmer
+from beanstalkd_py.server.process.memory_trim import MAX_WAIT_S, MIN_GAIN, MemoryTrimmer
 from beanstalkd_py.server.process.proc_stats import process_usage
 
 MIB = 1 << 20
@@ -62,7 +62,7 @@ def test_memory_of_live_jobs_does_not_trigger_a_trim() -> None:
 
 def test_a_small_overhead_is_not_trimmed() -> None:
     process = Process()
-    process.resident += LEAST_GAIN - 1
+    process.resident += MIN_GAIN - 1
     process.trimmer.decide(1, idle=True)
     assert process.trims == 0
 
@@ -70,10 +70,10 @@ def test_a_small_overhead_is_not_trimmed() -> None:
 def test_a_busy_worker_is_trimmed_later() -> None:
     process = Process()
     process.resident += 100 * MIB
-    for now in (0.0, 1.0, LONGEST_WAIT_S - 0.1):
+    for now in (0.0, 1.0, MAX_WAIT_S - 0.1):
         process.trimmer.decide(now, idle=False)
     assert process.trims == 0
-    process.trimmer.decide(LONGEST_WAIT_S, idle=False)
+    process.trimmer.decide(MAX_WAIT_S, idle=False)
     assert process.trims == 1
 
 

@@ -1,6 +1,7 @@
-"""Connections that wait for one worker, and the greenlet that passes them on.
+"""Connections that are routed to one worker, and the greenlet that passes them on.
 
-One backlog per worker, so that a full, hung or restarting worker delays only its own connections.
+Each worker has its own queue and greenlet, so that a full, hung or restarting worker delays only
+its own connections.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ Spawn = Callable[[Callable[[], None]], "gevent.Greenlet[[], None]"]
 """Starts a greenlet whose failure ends the server."""
 
 
-class WorkerBacklog:
-    """The queue of worker `index`. `on_passed` is called with the number of connections sent."""
+class RoutedConnections:
+    """The queue of worker `index`. Calls `on_passed` with the number of connections sent."""
 
     def __init__(self, index: int, spawn: Spawn, on_passed: Callable[[int], None]) -> None:
         self._full = f"worker {index} has reached its descriptor limit"
@@ -41,12 +42,13 @@ class WorkerBacklog:
     def free_slots(self) -> int:
         return 0 if self._handover is None else self._handover.free_slots() - len(self._fds)
 
-    def load(self) -> int:
+    def connection_count(self) -> int:
         """Return how many connections the worker has or will get."""
-        return len(self._fds) + (0 if self._handover is None else self._handover.load())
+        passed = 0 if self._handover is None else self._handover.connection_count()
+        return len(self._fds) + passed
 
     def add(self, fd: int) -> None:
-        """Queue a descriptor, which the backlog owns from now on."""
+        """Take over and queue a descriptor."""
         self._fds.append(fd)
         self._waiting.set()
 
@@ -59,7 +61,7 @@ class WorkerBacklog:
         if self._handover is None or self._task is None:
             return None
         handover, self._handover = self._handover, None
-        # A batch stays queued until it has been sent, so nothing is lost with the greenlet.
+        # A batch stays queued until it has been sent, so killing the greenlet loses nothing.
         self._task.kill()
         handover.close()
         return handover.passed
@@ -74,7 +76,7 @@ class WorkerBacklog:
             self._waiting.wait()
             handover = self._handover
             if handover is None:
-                return  # detached, and woken by a connection before the kill
+                return  # detached; a new connection has resumed this greenlet before its kill
             count = min(handover.free_slots(), BATCH)
             if count <= 0:
                 self._pressure.pause(self._full)
