@@ -60,8 +60,8 @@ def fast_options(words: Iterable[str], environ: Mapping[str, str]) -> ServeOptio
         if value is None or field in settings:
             return None
         settings[field] = value
-    is_given = not settings.keys().isdisjoint(("listen", "port"))
-    return ServeOptions(**settings, address_given=is_given)  # type: ignore[arg-type]
+    has_address = not settings.keys().isdisjoint(("listen", "port"))
+    return ServeOptions(**settings, address_given=has_address)  # type: ignore[arg-type]
 
 
 def _split(word: str) -> tuple[str, str | None]:

@@ -98,8 +98,7 @@ def _query(connection: Connection, tube: str | None, job: int | None) -> dict[st
     reply = connection.execute(command)
     if reply is NOT_FOUND:
         raise no_tube(tube) if tube is not None else refusal_error("NOT_FOUND", f"job {job}")
-    found = parse(reply.expect(b"OK").body)
-    return typed_values(found, texts)
+    return typed_values(parse(reply.expect(b"OK").body), texts)
 
 
 def typed_values(found: dict[str, str], texts: Container[str]) -> dict[str, Value]:
@@ -148,8 +147,8 @@ def _with_rates(
         if change:
             table.marked.add((len(table.rows), 2))
         rate = f"{change / passed_s:+.1f}" if change else ""
-        number = type(value) in (int, float)
-        table.rows.append((key, value if number else _shown(value), rate))
+        is_number = type(value) in (int, float)
+        table.rows.append((key, value if is_number else _shown(value), rate))
     return [table for table in tables if table.rows]
 
 
