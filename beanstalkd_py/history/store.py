@@ -170,8 +170,8 @@ class Store(ReadableStore):
         """Append a batch atomically and return its position.
 
         A batch is an iterable of messages, or `hs_item` structures (csrc/store/store.h) one after
-        another. With `durable` the call returns after the batch was synced; None means as
-        `Options.flush` says.
+        another. With `durable` the call returns after a sync of the batch; None uses
+        `Options.flush`.
 
         Raises MessageRefusedError and StoreFullError if nothing was appended; after
         StoreFailedError and FlushTimeoutError the batch may or may not be stored.
@@ -261,7 +261,7 @@ class Store(ReadableStore):
             self.recorded = state
 
     def check_files(self) -> None:
-        """Raise StoreFailedError if somebody has removed a file of log or index.
+        """Raise StoreFailedError if another program has removed a file of log or index.
 
         Further writes to such a file would be lost. Opening the store again recovers it.
         """
@@ -309,10 +309,10 @@ class Store(ReadableStore):
 
 
 def _agree_on_sizes(folder: Path, wanted: Sizes | None) -> Sizes:
-    """Return the sizes of an existing store, or those wanted; StoreUsageError if they differ."""
-    found = load_sizes(folder)
-    if found is None and layout.segment_starts(folder / layout.COMMIT_LOG):
-        found = infer_sizes(folder, wanted)
-    if found is not None and wanted is not None and found != wanted:
-        raise StoreUsageError(f"{folder} has {found}, not {wanted}")
-    return found or wanted or Sizes()
+    """Return the sizes of an existing store, else `wanted`. StoreUsageError if they differ."""
+    actual = load_sizes(folder)
+    if actual is None and layout.segment_starts(folder / layout.COMMIT_LOG):
+        actual = infer_sizes(folder, wanted)
+    if actual is not None and wanted is not None and actual != wanted:
+        raise StoreUsageError(f"{folder} has {actual}, not {wanted}")
+    return actual or wanted or Sizes()

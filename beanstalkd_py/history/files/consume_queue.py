@@ -45,7 +45,7 @@ class Unit:
 
     @property
     def has_tag_code(self) -> bool:
-        """False if the code is a reference into RocketMQ's consumequeue_ext, which is not read."""
+        """False if the code refers to RocketMQ's consumequeue_ext, which this package ignores."""
         return self.tag_code >= LEAST_TAG_CODE
 
 
@@ -183,7 +183,7 @@ class ConsumeQueues:
         self._by_name: dict[tuple[str, int], ConsumeQueue] = {}
         self._by_number: list[ConsumeQueue] = []
         self._dirty: set[ConsumeQueue] = set()
-        self._stale: set[ConsumeQueue] = set()
+        self._not_rebuilt: set[ConsumeQueue] = set()
         self._lock = threading.Lock()
         for topic, queue_id in layout.queue_folders(store):
             self._by_name[topic, queue_id] = self._open(topic, queue_id)
@@ -222,7 +222,7 @@ class ConsumeQueues:
     def write(self, number: int, first: int, units: bytes | memoryview) -> None:
         """Write units of the queue with this number in the C table."""
         queue = self._numbered(number)
-        if queue in self._stale:
+        if queue in self._not_rebuilt:
             self._empty(queue)
         queue.write(first, units)
         self._add_dirty(queue)
@@ -247,23 +247,22 @@ class ConsumeQueues:
             queue.segments.sync()
 
     def rebuild(self) -> None:
-        """Start with an empty C table, and rebuild each queue that is written to from now on."""
+        """Start with an empty C table; the first write to a queue will empty it."""
         self.table = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
         self._by_number = []
-        self._stale = set(self)
+        self._not_rebuilt = set(self)
 
     def end_rebuild(self) -> None:
         """Keep the queues that were not rebuilt, because the log has none of their messages."""
-        for queue in self._stale:
+        for queue in self._not_rebuilt:
             set_next(self.table, queue.topic, queue.queue_id, queue.end)
-        self._stale = set()
+        self._not_rebuilt = set()
 
     def has_no_file(self, number: int) -> bool:
-        """Return whether the queue has no file yet."""
         return not self._numbered(number).segments.starts
 
     def _empty(self, queue: ConsumeQueue) -> None:
-        self._stale.discard(queue)
+        self._not_rebuilt.discard(queue)
         for start in list(queue.segments.starts):
             queue.segments.remove(start)
         queue.end = 0
