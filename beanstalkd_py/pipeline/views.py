@@ -74,16 +74,16 @@ def _of_files(
         return [each for each in names if each not in COSTLY or each in words]
 
     if name == ENTRIES:
-        _need(inputs.binlogs, name, "binlogs")
+        _require(inputs.binlogs, name, "binlogs")
         columns = without_costly([column.name for column in COLUMNS])
         return read_counted(read_binlog, spark, inputs.binlogs, columns, mode, damage)
-    _need(inputs.stores, name, "history stores")
+    _require(inputs.stores, name, "history stores")
     view = OF_STORES[name]
     columns = without_costly([column.name for column in VIEWS[view]])
     read = partial(read_store, view=view)
     return read_counted(read, spark, inputs.stores, columns, mode, damage)
 
 
-def _need(paths: tuple[str, ...], name: str, what: str) -> None:
+def _require(paths: tuple[str, ...], name: str, what: str) -> None:
     if not paths:
         raise PipelineUsageError(f"the view {name} needs {what}; give one by --input PATH")

@@ -163,7 +163,7 @@ def _file(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
 def has_entries(file: BinlogFile) -> bool:
     """Whether the file has entries: a preallocated file has zeros after its version."""
     if not is_bare(file.path):
-        return True  # others are not shipped
+        return True  # `ship` copies only files with entries
     try:
         with os.fdopen(open_regular(file.path), "rb") as data:
             return any(data.read(300)[4:])
@@ -172,7 +172,7 @@ def has_entries(file: BinlogFile) -> bool:
     except OSError as error:
         if error.errno != NOT_REGULAR:
             raise
-        return True  # reading it reports the error
+        return True  # the read reports the error
 
 
 def is_followed(file: BinlogFile) -> bool:
@@ -204,7 +204,7 @@ OPEN_BYTES = 1 << 18
 
 
 def pack(files: Sequence[BinlogFile], least: int, most_bytes: int) -> list[list[BinlogFile]]:
-    """Divide files evenly: at least `least` runs if there are so many files, of most_bytes."""
+    """Divide files into even runs of about `most_bytes`, at least `least` if there are so many."""
     if not files:
         return []
     total = sum(each.size + OPEN_BYTES for each in files)

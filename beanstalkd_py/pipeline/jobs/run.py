@@ -39,20 +39,21 @@ def frame_of(
     if job.needs is Needs.ENTRIES:
         paths, mode = _binlogs(job, inputs), request.mode
         entries = read_counted(read_binlog, spark, paths, job.columns(), mode, damage)
-        made: DataFrame = job.load()(entries, **options)
-        return made
+        rows: DataFrame = job.load()(entries, **options)
+        return rows
     timelines = timelines_of(spark, inputs, request.mode, damage)
     if request.tubes:
         timelines = timelines.where(f.col("tube").isin(*request.tubes))
     if job.span is Span.JOBS:
         return _in_time(timelines, job.span, request)
     if job.span is Span.WINDOWS:
-        # The rows and not the timelines, because depth depends on all earlier jobs.
+        # Filters the rows and not the timelines, because depth depends on all earlier jobs.
         return _in_time(job.load()(timelines, **options), job.span, request)
     bodies = bodies_of(spark, inputs, request.mode)
-    chosen = _in_time(timelines, Span.LAST_EVENTS, request)
-    grouped: DataFrame = job.load()(chosen, bodies, **options)
-    return grouped
+    groups: DataFrame = job.load()(
+        _in_time(timelines, Span.LAST_EVENTS, request), bodies, **options
+    )
+    return groups
 
 
 def _binlogs(job: Job, inputs: Inputs) -> Sequence[str]:

@@ -60,10 +60,10 @@ def tube_metrics(
 
 
 def _check_rows(counts: DataFrame, window: str, length: int, most_rows: int) -> None:
-    spans = counts.where(f.col("start") > BEFORE).groupBy(*_TUBE)
-    each = spans.agg(((f.max("start") - f.min("start")) / length + 1).alias("rows"))
-    found = each.agg(f.sum("rows")).first()
-    rows = int(found[0]) if found is not None and found[0] is not None else 0
+    of_tubes = counts.where(f.col("start") > BEFORE).groupBy(*_TUBE)
+    row_counts = of_tubes.agg(((f.max("start") - f.min("start")) / length + 1).alias("rows"))
+    total = row_counts.agg(f.sum("rows")).first()
+    rows = int(total[0]) if total is not None and total[0] is not None else 0
     if rows > most_rows:
         raise PipelineUsageError(
             f"windows of {window} make {rows} rows, more than {most_rows}; give a longer window, or"
@@ -78,8 +78,8 @@ def rows_of(counts: DataFrame, length: int) -> DataFrame:
     known = counts.withColumns({**depths, "next": f.lead("start").over(order)})
     until = f.coalesce(f.col("next") - length, f.col("start"))
     starts = f.explode(f.sequence("start", until, f.lit(length)))
-    every = known.where(f.col("start") > BEFORE).select("*", starts.alias("window"))
-    return every.select(
+    windows = known.where(f.col("start") > BEFORE).select("*", starts.alias("window"))
+    return windows.select(
         *_TUBE,
         f.timestamp_micros("window").alias("window_start"),
         f.timestamp_micros(f.col("window") + length).alias("window_end"),
@@ -102,10 +102,10 @@ def _per_second(name: str, length: int) -> Column:
 
 def _percentiles(name: str) -> list[Column]:
     times = f.col(f"{name}_times")
-    found = []
+    columns = []
     for percent in PERCENTILES:
         # In whole numbers, because 0.99 * n may be rounded up.
         rank = f.floor((f.size(times) * percent + 99) / 100).cast("int")
-        found.append(_of_first(f.get(times, rank - 1), None).alias(f"{name}_p{percent}_s"))
+        columns.append(_of_first(f.get(times, rank - 1), None).alias(f"{name}_p{percent}_s"))
     last = f.get(times, f.size(times) - 1)
-    return [*found, _of_first(last, None).alias(f"{name}_max_s")]
+    return [*columns, _of_first(last, None).alias(f"{name}_max_s")]

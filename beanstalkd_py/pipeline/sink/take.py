@@ -128,9 +128,9 @@ def take_jobs(
 
 def _names(tubes: object) -> list[str]:
     is_many = isinstance(tubes, Iterable) and not isinstance(tubes, str | bytes)
-    given: Iterable[object] = cast("Iterable[object]", tubes) if is_many else [tubes]
+    candidates: Iterable[object] = cast("Iterable[object]", tubes) if is_many else [tubes]
     names = []
-    for name in given:
+    for name in candidates:
         if not isinstance(name, str):
             raise PipelineUsageError(f"tubes: {name!r} is not a str; give the name of a tube")
         names.append(check_tube(name, "tubes"))

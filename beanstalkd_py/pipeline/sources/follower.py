@@ -70,7 +70,7 @@ class Budget:
         return Budget(part(self.files), part(self.rows), part(self.size))
 
     def less(self, rows: int, size: int) -> Budget:
-        """Return the rest after so much of one file."""
+        """Return the rest after `rows` and `size` of one file."""
         return Budget(
             None if self.files is None else self.files - 1,
             None if self.rows is None else self.rows - rows,
@@ -87,7 +87,7 @@ UNLIMITED = Budget()
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a scan got: `offset` is after the last entry, `complete` means that no more follows.
+    """The end of a scan: `offset` is after the last entry; `complete`: no further entry follows.
 
     `suspect` is the offset of a fault that may be a half-written entry.
     """
@@ -134,23 +134,23 @@ class Scan(ABC):
         while True:
             left = ROWS_AT_ONCE if self.budget.rows is None else self.budget.rows - rows
             batch = Batch(self.TABLE, max(1, min(ROWS_AT_ONCE, left)), 1)
-            found = read(batch.cdata)
-            if found < 0:
+            result = read(batch.cdata)
+            if result < 0:
                 raise MemoryError
             if batch.rows:
                 rows += batch.rows
                 last = batch.arrow(Constants({})).slice(batch.rows - 1)
                 offset = last.column(start)[0].as_py() + last.column(size)[0].as_py()
-            if found == FAULT:
-                found_fault = fault()
-                at, following = base + found_fault.at, base + found_fault.next
+            if result == FAULT:
+                place = fault()
+                at, following = base + place.at, base + place.next
                 if self.growing and following >= base + length:
                     return Reached(offset, rows, complete=False)  # half written
                 if self.growing and at not in confirmed:
                     return Reached(offset, rows, complete=False, suspect=at)
                 skip()
                 offset = max(offset, following)
-            elif found != MORE:
+            elif result != MORE:
                 return Reached(min(max(offset, self.begin), self.limit), rows, complete=True)
             elif self.budget.less(rows, offset - self.begin).is_spent:
                 return Reached(offset, rows, complete=False)
@@ -183,7 +183,7 @@ class Follower(ABC, Generic[File]):
     @staticmethod
     @abstractmethod
     def _folder(file: File) -> str:
-        """Return the folder whose position the file counts for."""
+        """Return the folder whose place covers the file."""
 
     @staticmethod
     @abstractmethod
@@ -300,7 +300,7 @@ class Follower(ABC, Generic[File]):
             reached = again
         return reached
 
-    # --- what lies between -------------------------------------------------------------------
+    # --- rows between two positions ----------------------------------------------------------
 
     def between(self, start: Position, end: Position, least: int = 1) -> list[list[File]]:
         """Return the files of each task, each with the part between two positions.

@@ -123,7 +123,7 @@ class RowFilter:
         needed = selection.columns() - set(self._names)
         more = [column for column in table.all if column.name in needed]
         self.decoded = replace(table, columns=(*table.columns, *more))
-        self._adds = bool(more)
+        self._has_extra_columns = bool(more)
         self._fault = table.fault.name if table.fault else None
 
     def apply(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -131,4 +131,4 @@ class RowFilter:
         for batch in batches:
             kept = self._selection.of_batch(batch, self._fault)
             if kept.num_rows:
-                yield kept.select(self._names) if self._adds else kept
+                yield kept.select(self._names) if self._has_extra_columns else kept
