@@ -90,8 +90,6 @@ class Store(ReadableStore):
         if options.retention is not None:
             self._expiry = Expiry(self, options.retention)
 
-    # --- opening and closing -----------------------------------------------------------------
-
     @classmethod
     def open(cls, folder: str | Path, options: Options | None = None) -> Self:
         """Open a store, recover it if needed, and start its threads.
@@ -160,8 +158,6 @@ class Store(ReadableStore):
         self._resources.close()
         self._is_open = False
 
-    # --- appending ---------------------------------------------------------------------------
-
     def append(
         self,
         messages: Iterable[Message] | bytes | bytearray | memoryview,
@@ -199,8 +195,6 @@ class Store(ReadableStore):
         """Sync everything appended so far. Raises StoreFailedError."""
         self._commit.flush()
         self._upkeep.report_append()
-
-    # --- dispatch ----------------------------------------------------------------------------
 
     def _dispatch_all(self) -> None:
         """Dispatch what may be visible: with synchronous flush only synced messages."""
@@ -270,8 +264,6 @@ class Store(ReadableStore):
             missing = self.log.segments.missing() or self.index.missing()
         if missing is not None:
             raise self._health.fail(StoreDamagedError(f"{missing} was removed"))
-
-    # --- expiry ------------------------------------------------------------------------------
 
     def _expire_if_due(self) -> None:
         assert self._expiry is not None

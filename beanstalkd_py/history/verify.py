@@ -159,8 +159,6 @@ class _Verification:
         self._index.finish()
         self.report.log_bytes = self.end - store.log.begin
 
-    # --- the log -----------------------------------------------------------------------------
-
     def _sound_ranges(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of sound records. After a damaged record, continue with the next file."""
         log = self.store.log
@@ -181,8 +179,6 @@ class _Verification:
             return
         if (at := log.segments.first_data(self.end)) is not None:
             self.add_in_log(at, "something is left behind the end of the log")
-
-    # --- queues ------------------------------------------------------------------------------
 
     def _compare(self, begin: int, end: int) -> None:
         """Compare queues and index with a range of sound records."""
@@ -210,7 +206,7 @@ class _Verification:
         consume_queue.set_next(self._table, message.topic, message.queue_id, message.queue_offset)
 
     def _compare_run(self, run: Any) -> None:
-        topic, queue_id = name = consume_queue.name_in(self._table, run.queue)
+        topic, queue_id = name = consume_queue.queue_name(self._table, run.queue)
         if topic in self._batch_topics or not self._has_queues:
             return
         expected = bytes(ffi.buffer(run.units, run.count * UNIT))

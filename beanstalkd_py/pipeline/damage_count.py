@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pyspark.sql import Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from beanstalkd_py.binlog.damage_messages import TORN
 from beanstalkd_py.pipeline.sources.connect import is_connect
 from beanstalkd_py.pipeline.sources.decoder import REMOVED
 from beanstalkd_py.pipeline.sources.read_modes import CORRUPT, Mode
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 LISTENERS_MS = 60_000
 

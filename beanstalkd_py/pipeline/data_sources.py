@@ -8,10 +8,11 @@ query to the next query of the same DataFrame, which then lacks rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pyspark
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -36,9 +37,6 @@ from beanstalkd_py.pipeline.sources.spark_types import (
 )
 from beanstalkd_py.pipeline.sources.task_python import use_this_python
 from beanstalkd_py.pipeline.stores.follower import StoreFollower
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class FilesReader(DataSourceReader):

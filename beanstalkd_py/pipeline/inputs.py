@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.history.files import layout
@@ -17,9 +18,6 @@ from beanstalkd_py.pipeline.sources.connect import is_connect
 from beanstalkd_py.pipeline.sources.frames import listed, qualified
 from beanstalkd_py.pipeline.sources.paths import Hosts, expand, local, parts_of
 from beanstalkd_py.pipeline.sources.remote import is_direct
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _NAMES = "{binlog.*,[0-9]*}"
 """Files of binlogs and of commit logs."""

@@ -12,10 +12,10 @@ import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, Observation
+from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
@@ -24,12 +24,10 @@ from beanstalkd_py.pipeline.sources.connect import is_connect
 from beanstalkd_py.pipeline.sources.frames import qualified
 from beanstalkd_py.pipeline.sources.paths import local, true_path
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
-
 TIME_TYPE = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 """INT64 in Parquet. Spark's default INT96 is deprecated, and other readers take it for local."""
 TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+JSON_OPTIONS = {"timestampFormat": TIMES, "ignoreNullFields": "false"}
 _OPTIONS: dict[str, dict[str, Any]] = {
     "parquet": {"compression": "zstd"},
     "orc": {"compression": "zstd"},
@@ -41,7 +39,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
     },
-    "json": {"timestampFormat": TIMES, "ignoreNullFields": "false"},
+    "json": JSON_OPTIONS,
 }
 _RESULT_FILE = re.compile(r"_SUCCESS|part-.*|\..*\.crc")
 """Files that Spark writes."""
@@ -95,8 +93,7 @@ def flat(rows: DataFrame) -> DataFrame:
 def _cell(name: str, kind: Any) -> Column:
     column = rows_column(name)
     if isinstance(kind, _NESTED):
-        options = {"timestampFormat": TIMES, "ignoreNullFields": "false"}
-        return f.to_json(column, options).alias(name)
+        return f.to_json(column, JSON_OPTIONS).alias(name)
     if isinstance(kind, BinaryType):
         return f.base64(column).alias(name)
     return column

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS
-from beanstalkd_py.pipeline.damage_count import read_counted
+from beanstalkd_py.pipeline.damage_count import DamageCount, read_counted
 from beanstalkd_py.pipeline.frames import read_binlog, read_store
+from beanstalkd_py.pipeline.inputs import Inputs
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Needs
 from beanstalkd_py.pipeline.jobs.run import frame_of
 from beanstalkd_py.pipeline.stores.tables import VIEWS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from beanstalkd_py.pipeline.damage_count import DamageCount
-    from beanstalkd_py.pipeline.inputs import Inputs
 
 ENTRIES = "entries"
 OF_STORES = {"messages": "messages", "queues": "queues", "index_entries": "index"}

@@ -117,12 +117,9 @@ def expire(options: StoreOptions, before: int, as_json: bool) -> int:
             if missing := store.recovered.missing_bytes:
                 output.notice(f"{folder} lacks {missing} durable bytes of its log")
             expired = store.expire(now)
-    if as_json:
-        output.write_json(dataclasses.asdict(expired))
-    else:
-        log = counted(expired.log_files, "log file")
-        queues = counted(expired.queue_files, "queue file")
-        output.write_line(f"removed {log}, {queues}, {counted(expired.index_files, 'index file')}")
+    log, queues = counted(expired.log_files, "log file"), counted(expired.queue_files, "queue file")
+    text = f"removed {log}, {queues}, {counted(expired.index_files, 'index file')}"
+    output.write_result(as_json, dataclasses.asdict(expired), text)
     return 0
 
 

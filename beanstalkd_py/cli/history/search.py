@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -249,14 +249,12 @@ def get(options: StoreOptions, only_body: bool, as_json: bool, job_id: str) -> i
             report_damaged_keys(
                 store, topic, job_id, options.report_fault, **time_range(None, None)
             )
-        found_offsets = {message.offset for message in messages}
         if store.topics():
             unindexed = unindexed_messages(store, job_id)
         else:  # the index has hashes of topic and key, and the topics are unknown
             everything = messages_of_log(store, options.report_fault)
             unindexed = (message for message in everything if job_id in message.keys)
-        messages += [message for message in unindexed if message.offset not in found_offsets]
-    messages.sort(key=lambda message: message.offset, reverse=True)
+        messages = _newest_first(messages, unindexed)
     if not messages:
         raise errors.StoreError(f"no such job in {options.folder}: {job_id!r}")
     if only_body:
@@ -271,6 +269,13 @@ def get(options: StoreOptions, only_body: bool, as_json: bool, job_id: str) -> i
             ("\n" if number else "") + message_format.full_text(message),
         )
     return options.status
+
+
+def _newest_first(indexed: list[Stored], unindexed: Iterable[Stored]) -> list[Stored]:
+    """Merge messages from the index and from the log, which may have the same ones."""
+    offsets = {message.offset for message in indexed}
+    messages = [*indexed, *(each for each in unindexed if each.offset not in offsets)]
+    return sorted(messages, key=lambda message: message.offset, reverse=True)
 
 
 @click.command()
@@ -304,16 +309,12 @@ def query(
     with options.reading() as store:
         options.report_index(store)
         topic, times = topic_of(store, tube), time_range(since, until)
-        messages = store.query(topic, key, limit=limit, **times)
-        found_offsets = {message.offset for message in messages}
-        messages += [
+        unindexed = (
             message
             for message in unindexed_messages(store, key)
-            if message.offset not in found_offsets
-            and message.topic == topic
-            and times["begin"] <= message.store_timestamp <= times["end"]
-        ]
-        messages.sort(key=lambda message: message.offset, reverse=True)
+            if message.topic == topic and times["begin"] <= message.store_timestamp <= times["end"]
+        )
+        messages = _newest_first(store.query(topic, key, limit=limit, **times), unindexed)
         message_format.show(messages[:limit], as_json, options.deferring_reports())
         report_damaged_keys(store, topic, key, options.report_fault, **times)
     return options.status

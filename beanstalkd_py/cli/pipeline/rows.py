@@ -90,11 +90,10 @@ def _text(value: Any) -> str | int | float:
 def _json_lines(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    from beanstalkd_py.pipeline.results import TIMES, rows_column
+    from beanstalkd_py.pipeline.results import JSON_OPTIONS, rows_column
 
-    options = {"timestampFormat": TIMES, "ignoreNullFields": "false"}
     whole = f.struct(*(rows_column(name) for name in rows.columns))
-    return rows.select(f.to_json(whole, options))
+    return rows.select(f.to_json(whole, JSON_OPTIONS))
 
 
 def _csv_lines(rows: DataFrame) -> DataFrame:

@@ -78,8 +78,6 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class SparkRunner:
-    """Starts Spark with the options of the command line."""
-
     master: str | None
     conf: tuple[str, ...]
     verbose: bool

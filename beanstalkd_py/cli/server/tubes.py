@@ -225,12 +225,8 @@ def pause(server: Server, as_json: bool, tube: str, seconds: int) -> None:
     if reply is NOT_FOUND:
         raise no_tube(tube)
     reply.expect(b"PAUSED")
-    if as_json:
-        output.write_json({"tube": tube, "paused_s": seconds})
-    elif seconds:
-        output.write_line(f"tube {tube} is paused for {seconds} s")
-    else:
-        output.write_line(f"tube {tube} is not paused")
+    text = f"tube {tube} is paused for {seconds} s" if seconds else f"tube {tube} is not paused"
+    output.write_result(as_json, {"tube": tube, "paused_s": seconds}, text)
 
 
 @click.command(context_settings=CONTEXT)

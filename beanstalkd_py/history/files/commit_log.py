@@ -94,8 +94,6 @@ class CommitLog:
     def begin(self) -> int:
         return self.segments.begin
 
-    # --- appending ---------------------------------------------------------------------------
-
     def check(self, items: Any, length: int) -> int:
         """Return the number of messages. Raises MessageRefusedError if one cannot be stored."""
         fault_at = ffi.new("int64_t *")
@@ -167,8 +165,6 @@ class CommitLog:
         until = min(first + self.segments.size, max(reached, self.end) + len(self._out))
         for at in range(self.end, until, PIECE):
             self.segments.write(at, bytes(min(PIECE, until - at)))
-
-    # --- reading -----------------------------------------------------------------------------
 
     def message(self, offset: int) -> Stored | None:
         """Return the message that begins at an offset, or None if none does or it is damaged."""

@@ -50,13 +50,12 @@ class Unit:
 
 
 def set_next(table: Any, topic: str, queue_id: int, next_offset: int) -> None:
-    """Set the next queue offset of a queue in a C table."""
     name = topic.encode("utf-8", "surrogateescape")
     if lib.hs_queues_set(table, name, len(name), queue_id, next_offset) < 0:
         raise MemoryError
 
 
-def name_in(table: Any, number: int) -> tuple[str, int]:
+def queue_name(table: Any, number: int) -> tuple[str, int]:
     """Return topic and queue id of the queue with this number in a C table."""
     name = ffi.new("hs_queue_name *")
     lib.hs_queues_name(table, number, name)
@@ -233,7 +232,7 @@ class ConsumeQueues:
 
     def _numbered(self, number: int) -> ConsumeQueue:
         while len(self._by_number) <= number:
-            name = name_in(self.table, len(self._by_number))
+            name = queue_name(self.table, len(self._by_number))
             if name not in self._by_name:
                 self._by_name[name] = self._open(*name)
             self._by_number.append(self._by_name[name])
@@ -268,7 +267,7 @@ class ConsumeQueues:
         queue.end = 0
 
     def drop_empty(self) -> None:
-        """Remove queues without units; call it before `enter`."""
+        """Remove queues without units, before `add_to` numbers the others."""
         for queue in self:
             if queue.end == 0:
                 self._empty(queue)

@@ -44,8 +44,6 @@ class ReadableStore:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    # --- the log -----------------------------------------------------------------------------
-
     def message(self, offset: int) -> Stored | None:
         """Return the message that begins at a log offset; None if there is none."""
         return self.log.message(offset) if offset < self.log.end else None
@@ -87,8 +85,6 @@ class ReadableStore:
                 wait(poll_seconds)
                 self.refresh_log()
 
-    # --- queues ------------------------------------------------------------------------------
-
     def topics(self) -> dict[str, list[int]]:
         topics: dict[str, list[int]] = {}
         for queue in sorted(self.queues, key=lambda each: (each.topic, each.queue_id)):
@@ -116,8 +112,6 @@ class ReadableStore:
 
         begin, end = self.bounds(topic, queue_id)
         return queue.bisect(begin, end, is_before) - (1 if last else 0)
-
-    # --- the index ---------------------------------------------------------------------------
 
     def query(
         self, topic: str, key: str, begin: int = 0, end: int = ALWAYS, limit: int = QUERY_LIMIT

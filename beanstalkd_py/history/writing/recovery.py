@@ -162,8 +162,6 @@ class Recovery:
             return log.begin
         return _start_of_sound_file(log, log.segments.start_of(self._recorded.offset))
 
-    # --- where dispatch resumes ----------------------------------------------------------------
-
     def _find_resume_offset(self, was_clean: bool) -> int | None:
         """Return where dispatch resumes after rewinding queues and index, or None."""
         recorded, begin, end = self._recorded, self._log.begin, self._log.end
@@ -221,8 +219,6 @@ class Recovery:
         self._dispatcher.indexed_to = last.header.end_offset if last is not None else -1
         return position
 
-    # --- dispatch ------------------------------------------------------------------------------
-
     def _dispatch_rest(self, was_clean: bool) -> int | None:
         """Dispatch what queues and index lack. Return where that begins; None if it is unknown."""
         begin = self._find_resume_offset(was_clean)
@@ -238,7 +234,6 @@ class Recovery:
         return begin
 
     def _rebuild(self) -> int:
-        """Rebuild queues and index from the first message on."""
         symlinks.remove(self._path, missing_ok=True)
         symlinks.sync_folder(self._path.parent)
         self._index.discard()

@@ -55,6 +55,13 @@ class BinlogFile:
         return Fault(self.path, offset, what, {**self.constants(), "offset": offset}, torn)
 
 
+def new_c_decoder() -> Any:
+    entries = ffi.gc(lib.bc_entries_new(), lib.bc_entries_free)
+    if entries == ffi.NULL:
+        raise MemoryError
+    return entries
+
+
 class Entries(Decoder[BinlogFile]):
     """Decodes entries; `is_followed` returns whether a server has written to a later file."""
 
@@ -63,9 +70,7 @@ class Entries(Decoder[BinlogFile]):
     ) -> None:
         super().__init__(table, mode)
         self._is_followed = is_followed
-        self._entries = ffi.gc(lib.bc_entries_new(), lib.bc_entries_free)
-        if self._entries == ffi.NULL:
-            raise MemoryError
+        self._entries = new_c_decoder()
 
     def rows(self, file: BinlogFile, data: Any) -> Rows:
         entries = self._entries

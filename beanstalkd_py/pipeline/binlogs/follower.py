@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from beanstalkd_py.pipeline._columns import ffi, lib
+from beanstalkd_py.pipeline._columns import lib
 from beanstalkd_py.pipeline.binlogs import files as binlog_files
-from beanstalkd_py.pipeline.binlogs.entries import BinlogFile
+from beanstalkd_py.pipeline.binlogs.entries import BinlogFile, new_c_decoder
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan, read_file
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS
 from beanstalkd_py.pipeline.sources.columns import ALL, Table
@@ -59,11 +59,7 @@ class BinlogFollower(Follower[BinlogFile]):
         return None if path is None else head_of(path, length)
 
     def _advance(
-        self,
-        files: Sequence[BinlogFile],
-        start: Place | None,
-        budget: Budget,
-        stop: Place | None,
+        self, files: Sequence[BinlogFile], start: Place | None, budget: Budget, stop: Place | None
     ) -> Place:
         written = [file for file in files if binlog_files.has_entries(file)]
         number, offset, start = self._resume(written or files, start)
@@ -164,9 +160,7 @@ class BinlogScan(Scan):
             data = read_file(FileBuffer(), self.file)
         except FileNotFoundError:
             return Reached(max(self.file.size, self.begin), 0, complete=True)
-        entries = ffi.gc(lib.bc_entries_new(), lib.bc_entries_free)
-        if entries == ffi.NULL:
-            raise MemoryError
+        entries = new_c_decoder()
         with in_c(data) as (memory, length):
             number, begin, end = self.file.number, self.begin, self.limit
             kind = lib.bc_entries_open(entries, memory, length, number, begin, end)

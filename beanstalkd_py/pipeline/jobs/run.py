@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
@@ -15,9 +15,6 @@ from beanstalkd_py.pipeline.jobs.durations import since_1970
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest, options_of
 from beanstalkd_py.pipeline.jobs.registry import Job, Needs, Span
 from beanstalkd_py.pipeline.timelines_of import bodies_of, timelines_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 CONDITIONS = {
     Span.JOBS: ("end_at is null or end_at >= {}", "put_at < {}"),

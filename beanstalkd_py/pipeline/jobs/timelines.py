@@ -35,22 +35,13 @@ job that would be ready or reserved after its last event is ready_or_reserved.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from beanstalkd_py.pipeline._columns import lib
 from beanstalkd_py.pipeline.jobs import timeline_rows
-from beanstalkd_py.pipeline.jobs.timeline_rows import (
-    CERTAINTIES,
-    COUNTERS,
-    SIZE_AT,
-    STATES,
-)
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from beanstalkd_py.pipeline.jobs.timeline_rows import CERTAINTIES, COUNTERS, SIZE_AT, STATES
 
 SCHEMA = from_arrow_schema(timeline_rows.SCHEMA)
 COLUMNS = (

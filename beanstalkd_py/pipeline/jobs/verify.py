@@ -15,15 +15,10 @@ Each row is a violation: host, shard, file, offset, id, what. `what` is one of:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline.jobs.timeline_rows import COUNTERS
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 COLUMNS = (
     *("host", "shard", "file", "file_number", "offset", "kind", "id", "created_at_ns"),

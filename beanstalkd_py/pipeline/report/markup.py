@@ -92,6 +92,10 @@ def tube_cell(name: str | None, host: str, many_hosts: bool) -> str:
     return cell
 
 
+def file_cell(host: str, shard: str, file: str, many_hosts: bool) -> str:
+    return escape(" ".join(filter(None, (host if many_hosts else "", shard, file))))
+
+
 def colour_key(names: Iterable[str]) -> str:
     """Return the names with the colours of their CSS classes."""
     keys = ((tag("i", class_=f"c-{name}"), escape(name.replace("_", " "))) for name in names)

@@ -28,7 +28,7 @@ def _sentence(data: ReportData) -> str:
     puts, finished = sum(windows.puts), sum(windows.finished)
     span = duration(windows.window_s * len(windows))
     text = f"{plural(puts, 'job was', 'jobs were')} put in {span} and {count(finished)} finished."
-    least, most, buried = windows.depth[-1], windows.most_depth[-1], windows.buried[-1]
+    (least, most), buried = windows.left, windows.buried[-1]
     if data.earlier:
         text += f" {plural(data.earlier, 'job had', 'jobs had')} been put earlier."
     if not most:
@@ -91,7 +91,7 @@ def key_figures(data: ReportData) -> str:
     tiles = [
         _tile("jobs put", count(puts), numbers.mean_rate(puts, span_s)),
         _tile("finished", count(finished), done),
-        _tile("there in the end", _there(windows), _by_state(windows)),
+        _tile("there in the end", numbers.between(*windows.left), _by_state(windows)),
         _tile("buried in the end", count(windows.buried[-1]), _burying(windows), "bad"),
         _tile("timeouts", count(timeouts), _of_reserves(timeouts, reserves), "bad"),
         _spread_tile("waiting for a worker", data.wait, sum(windows.wait_unknown)),
@@ -118,10 +118,6 @@ def _spread_tile(name: str, spread: Percentiles, unknown: int) -> str:
         return _tile(name, NONE, rest or "no data")
     shown = f"median; p99 {duration(spread.p99_s)}"
     return _tile(name, duration(spread.p50_s), f"{shown}; {rest}" if rest else shown)
-
-
-def _there(windows: Windows) -> str:
-    return numbers.between(windows.depth[-1], windows.most_depth[-1])
 
 
 def _by_state(windows: Windows) -> str:

@@ -165,10 +165,7 @@ class Follower(ABC, Generic[File]):
     EXAMPLE: ClassVar[str]
 
     def __init__(
-        self,
-        plan: Plan[File],
-        fail_on_loss: bool,
-        wait: Callable[[float], object] = time.sleep,
+        self, plan: Plan[File], fail_on_loss: bool, wait: Callable[[float], object] = time.sleep
     ) -> None:
         self._plan = plan
         self._fail_on_loss = fail_on_loss
@@ -177,8 +174,6 @@ class Follower(ABC, Generic[File]):
     @property
     def table(self) -> Table:
         return self._plan.table
-
-    # --- to be defined by a format -----------------------------------------------------------
 
     @staticmethod
     @abstractmethod
@@ -210,8 +205,6 @@ class Follower(ABC, Generic[File]):
     @abstractmethod
     def _divide(self, parts: Sequence[File], least: int) -> list[list[File]]:
         """Divide parts among at least `least` tasks, if there are so many."""
-
-    # --- positions ---------------------------------------------------------------------------
 
     @classmethod
     def position_of(cls, option: str, text: str) -> Position:
@@ -300,8 +293,6 @@ class Follower(ABC, Generic[File]):
             reached = again
         return reached
 
-    # --- rows between two positions ----------------------------------------------------------
-
     def between(self, start: Position, end: Position, least: int = 1) -> list[list[File]]:
         """Return the files of each task, each with the part between two positions.
 
@@ -326,8 +317,6 @@ class Follower(ABC, Generic[File]):
     def read(self, files: Sequence[File], known: Sequence[File] = ()) -> Iterator[pa.RecordBatch]:
         """Return the rows of parts of files. Raises DataLossError and errors of the plan."""
         return self._plan.read(files, known, self._report_file)
-
-    # --- data that was removed before it was read ---------------------------------------------
 
     def _report_loss(self, what: str, why: str = "it was removed before it was read") -> None:
         if self._fail_on_loss:

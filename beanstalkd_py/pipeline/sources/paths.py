@@ -69,7 +69,6 @@ def is_bare(path: str) -> bool:
 
 
 def is_glob(path: str) -> bool:
-    """Whether a path has a wildcard."""
     return _WILD.search(path) is not None
 
 

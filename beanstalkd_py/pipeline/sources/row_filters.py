@@ -53,7 +53,6 @@ class Selection:
         return cls(time, tubes, pattern, begin, end)
 
     def columns(self) -> set[str]:
-        """Return the names of the columns that the filter needs."""
         names = set()
         if self.tubes is not None or self.tube_pattern is not None:
             names.add("tube")

@@ -26,8 +26,6 @@ CHECKS = store_lib.HS_CHECK_BODY | store_lib.HS_CHECK_PROPERTY_CRC
 
 
 class Messages(Decoder[StoreFile]):
-    """Decodes the files of one view."""
-
     def __init__(self, table: Table, view: str, mode: Mode, checksums: bool) -> None:
         super().__init__(table, mode)
         self._checks = CHECKS if checksums else 0

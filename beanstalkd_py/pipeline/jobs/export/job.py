@@ -259,8 +259,6 @@ def _check_columns(table: ExportTable, schema: pa.Schema) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run for one table."""
-
     spark: SparkSession
     table: ExportTable
     source: Source
