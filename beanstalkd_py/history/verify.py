@@ -6,7 +6,6 @@ file `dispatched` records must be on disk, even while a writer has the store ope
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,13 @@ from beanstalkd_py.history.files import consume_queue, layout, store_lock
 from beanstalkd_py.history.files.checkpoint import Checkpoint, Dispatched
 from beanstalkd_py.history.files.commit_log import FAULTS, LogWalk
 from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE, batch_topics, unreadable
-from beanstalkd_py.history.files.consume_queue import EVERYTHING, UNIT, ConsumeQueue, Unit
+from beanstalkd_py.history.files.consume_queue import (
+    EVERYTHING,
+    UNIT,
+    UNIT_FIELDS,
+    ConsumeQueue,
+    Unit,
+)
 from beanstalkd_py.history.files.index import IndexFile
 from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.queries.lookup import ReadableStore
@@ -30,8 +35,6 @@ __all__ = ["Fault", "Report", "verify"]
 MOST_FAULTS = 1000
 _LIGHT_TOPICS, _LIGHT_OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
 """Properties of a message in light queues: their topics, and its queue offset in each."""
-_ENTRY_OFFSET = struct.Struct(">q")
-_UNIT = struct.Struct(">qiq")
 _NO_MESSAGE = "the entry is of no message of the log"
 _INDEX_FAULTS = {
     lib.HS_INDEX_HEADER_WRONG: "the header does not fit the entries",
@@ -236,7 +239,7 @@ class _Verification:
     def _count_missing(self, queue: tuple[str, int], units: bytes, file: Path, offset: int) -> None:
         """Count missing units; those of the newest messages may be pending."""
         settled = self.settled
-        missing = sum(1 for at, *_ in _UNIT.iter_unpack(units) if at < settled)
+        missing = sum(1 for at, *_ in UNIT_FIELDS.iter_unpack(units) if at < settled)
         self.report.pending += len(units) // UNIT - missing
         if missing:
             first_file, first, count = self._missing.get(queue, (str(file), offset, 0))
@@ -246,7 +249,7 @@ class _Verification:
         self, queue: ConsumeQueue, first: int, expected: bytes, actual: bytes
     ) -> None:
         for at in range(0, len(actual), UNIT):
-            unit, by_log = (Unit(*_UNIT.unpack_from(data, at)) for data in (actual, expected))
+            unit, by_log = (Unit(*UNIT_FIELDS.unpack_from(data, at)) for data in (actual, expected))
             is_same = (unit.offset, unit.size) == (by_log.offset, by_log.size)
             if unit == by_log or (is_same and self._has_extensions and not unit.has_tag_code):
                 continue
@@ -422,5 +425,4 @@ def _entry_at(file: IndexFile, entry: int) -> int:
 
 def _offset_at(file: IndexFile, at: int) -> int:
     """Return the log offset of the entry at a position of an index file."""
-    (offset,) = _ENTRY_OFFSET.unpack(ffi.buffer(file.memory + at + 4, _ENTRY_OFFSET.size))
-    return int(offset)
+    return int.from_bytes(ffi.buffer(file.memory + at + 4, 8), "big", signed=True)

@@ -54,11 +54,11 @@ def stats(
     if tube is not None and job is not None:
         raise click.UsageError("--tube and --job exclude each other")
     with server.connect() as connection:
-        for found, before, passed_s in _polls(lambda: _query(connection, tube, job), watch):
+        for values, before, passed_s in _polls(lambda: _query(connection, tube, job), watch):
             if as_json:
-                output.write_json(found)
+                output.write_json(values)
             else:
-                _show(server, watch, _with_rates(found, before, passed_s), before is None)
+                _show(server, watch, _with_rates(values, before, passed_s), before is None)
 
 
 def _polls(
@@ -71,9 +71,9 @@ def _polls(
     before: T | None = None
     before_s = 0.0
     while watch is not None:
-        found, now_s = query(), time.monotonic()
-        yield found, before, now_s - before_s
-        before, before_s = found, now_s
+        result, now_s = query(), time.monotonic()
+        yield result, before, now_s - before_s
+        before, before_s = result, now_s
         time.sleep(watch)
     yield query(), None, None
 
@@ -101,9 +101,9 @@ def _query(connection: Connection, tube: str | None, job: int | None) -> dict[st
     return typed_values(parse(reply.expect(b"OK").body), texts)
 
 
-def typed_values(found: dict[str, str], texts: Container[str]) -> dict[str, Value]:
+def typed_values(values: dict[str, str], texts: Container[str]) -> dict[str, Value]:
     """Convert numbers and booleans; the values of the keys `texts` stay strings."""
-    return {key: value if key in texts else _value(value) for key, value in found.items()}
+    return {key: value if key in texts else _value(value) for key, value in values.items()}
 
 
 TEXTS = frozenset(("id", "version", "hostname", "os", "platform", "name"))
@@ -127,16 +127,16 @@ def _shown(value: Value) -> str:
 
 
 def _with_rates(
-    found: dict[str, Value], before: dict[str, Value] | None, passed_s: float | None
+    values: dict[str, Value], before: dict[str, Value] | None, passed_s: float | None
 ) -> list[output.Table]:
     """Return one table, with --watch two that fit side by side: state, and command counters."""
     if passed_s is None:
         return [
-            output.Table(("key", "value"), [(key, _shown(value)) for key, value in found.items()])
+            output.Table(("key", "value"), [(key, _shown(value)) for key, value in values.items()])
         ]
     before = before or {}
     tables = [output.Table(("key", "value", "per second"), []) for _ in range(2)]
-    for key, value in found.items():
+    for key, value in values.items():
         old = before.get(key, value)
         is_counter = type(value) is int and type(old) is int and key not in _CLOCKS
         change = int(value) - int(old) if is_counter else 0

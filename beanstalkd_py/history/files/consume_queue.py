@@ -21,8 +21,8 @@ from beanstalkd_py.history.files.open_files import Descriptors
 from beanstalkd_py.history.files.segments import Segments
 
 UNIT = lib.HS_UNIT
-_UNIT = struct.Struct(">qiq")
-FILLER = _UNIT.pack(0, 2**31 - 1, 0)
+UNIT_FIELDS = struct.Struct(">qiq")
+FILLER = UNIT_FIELDS.pack(0, 2**31 - 1, 0)
 """The unit of a queue offset that no message has."""
 FILLER_SIZE = 2**31 - 1
 LEAST_TAG_CODE = -(2**31)
@@ -81,7 +81,7 @@ class ConsumeQueue:
     def read(self, first: int, count: int) -> list[Unit]:
         """Return up to `count` units from a queue offset on, before `end`."""
         data = self.read_bytes(first, min(count, self.end - first))
-        return [Unit(*fields) for fields in _UNIT.iter_unpack(data)]
+        return [Unit(*fields) for fields in UNIT_FIELDS.iter_unpack(data)]
 
     def read_bytes(self, first: int, count: int) -> bytes:
         """Return the bytes of up to `count` units from a queue offset on, also behind `end`."""
@@ -97,7 +97,7 @@ class ConsumeQueue:
     def unit(self, number: int) -> Unit | None:
         """Return one unit, also an invalid one or one behind `end`; None if no file has it."""
         data = self.segments.read(number * UNIT, UNIT)
-        return Unit(*_UNIT.unpack(data)) if len(data) == UNIT else None
+        return Unit(*UNIT_FIELDS.unpack(data)) if len(data) == UNIT else None
 
     def last(self) -> Unit | None:
         """Return the last unit; None if there is none or it is a filler."""

@@ -12,8 +12,8 @@ _KINDS = {"binlog": "binlog", "history": "history store"}
 
 
 def head(data: ReportData) -> str:
-    made = f"beanstalkd report, made {numbers.moment(data.made_at)} UTC"
-    title = tag("p", escape(made), class_="over") + tag("h1", escape(_title(data.windows)))
+    over = f"beanstalkd report, made {numbers.moment(data.made_at)} UTC"
+    title = tag("p", escape(over), class_="over") + tag("h1", escape(_title(data.windows)))
     return tag("header", title + tag("p", escape(_sentence(data)), class_="lede") + _facts(data))
 
 
@@ -63,14 +63,13 @@ def _servers(data: ReportData) -> str:
 
 def _certainty(data: ReportData) -> str:
     total = data.certainty.total
-    parts = ("exact", "derived", "bounded")
-    found = [(part, getattr(data.certainty, part)) for part in parts]
-    shown = [(part, number) for part, number in found if number]
+    counts = [(kind, getattr(data.certainty, kind)) for kind in ("exact", "derived", "bounded")]
+    shown = [(kind, number) for kind, number in counts if number]
     bar = "".join(
-        tag("i", class_=f"t-{part}", style=f"flex-grow:{number / total:.4f}")
-        for part, number in shown
+        tag("i", class_=f"t-{kind}", style=f"flex-grow:{number / total:.4f}")
+        for kind, number in shown
     )
-    text = ", ".join(f"{share(number, total)} {part}" for part, number in shown) or NONE
+    text = ", ".join(f"{share(number, total)} {kind}" for kind, number in shown) or NONE
     if data.incomplete:
         text += f"; {plural(data.incomplete, 'job')} without the put, whose file was removed"
     shown_bar = tag("span", bar, class_="certainty", aria_hidden="true") if bar else ""

@@ -142,8 +142,8 @@ class Scan(ABC):
                 last = batch.arrow(Constants({})).slice(batch.rows - 1)
                 offset = last.column(start)[0].as_py() + last.column(size)[0].as_py()
             if result == FAULT:
-                place = fault()
-                at, following = base + place.at, base + place.next
+                unreadable = fault()
+                at, following = base + unreadable.at, base + unreadable.next
                 if self.growing and following >= base + length:
                     return Reached(offset, rows, complete=False)  # half written
                 if self.growing and at not in confirmed:
@@ -210,8 +210,8 @@ class Follower(ABC, Generic[File]):
     def position_of(cls, option: str, text: str) -> Position:
         """Parse the position in an option. Raises PipelineUsageError."""
         try:
-            given = json.loads(text).items()
-            return {true_path(local(name) or name): cls._place_of(at) for name, at in given}
+            places = json.loads(text).items()
+            return {true_path(local(name) or name): cls._place_of(at) for name, at in places}
         except (ValueError, TypeError, KeyError, AttributeError):
             raise PipelineUsageError(
                 f"{option} {text!r} is neither earliest nor latest nor {cls.EXAMPLE}"
@@ -223,17 +223,17 @@ class Follower(ABC, Generic[File]):
         place: Any = {name: _offset(values[name]) for name in cls.NUMBERS}
         if "head" in values:
             place["head"] = str(values["head"])
-        found: Place = place
-        return found
+        parsed: Place = place
+        return parsed
 
     def _order(self, place: Mapping[str, Any]) -> tuple[int, ...]:
         return tuple(place[name] for name in self.NUMBERS)
 
     def check(self, start: Position, end: Position) -> None:
         """Check the folders and the order of two positions. Raises PipelineUsageError."""
-        found = self._folders()
+        folders = self._folders()
         for name in {**start, **end}:
-            if name not in found:
+            if name not in folders:
                 raise PipelineUsageError(f"offsets name {name}, to which no path leads")
             both = name in start and name in end
             if both and self._order(start[name]) > self._order(end[name]):
@@ -265,10 +265,10 @@ class Follower(ABC, Generic[File]):
         return {folder: end[folder] for folder in sorted(end)}
 
     def _folders(self) -> dict[str, list[File]]:
-        found: dict[str, list[File]] = {}
+        folders: dict[str, list[File]] = {}
         for file in self._plan.find():
-            found.setdefault(self._folder(file), []).append(file)
-        return {true_path(folder): files for folder, files in found.items()}
+            folders.setdefault(self._folder(file), []).append(file)
+        return {true_path(folder): files for folder, files in folders.items()}
 
     def _with_head(self, place: Place, files: Sequence[File]) -> Place:
         head = self._head(place, files)

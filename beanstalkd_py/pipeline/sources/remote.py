@@ -157,13 +157,13 @@ def _file_system(scheme: str, authority: str) -> tuple[fs.FileSystem, str]:
 
 def list_files(pattern: str) -> Iterator[tuple[str, int]]:
     """Yield URL and bytes of the files that match a glob, or are below a match. Raises OSError."""
-    place = RemotePath.of(before_wildcard(pattern))
+    top = RemotePath.of(before_wildcard(pattern))
     expression = re.compile(prefix_expression(pattern))
-    found = [place.files.get_file_info(place.path)]
-    if found[0].type != fs.FileType.File:
-        below = fs.FileSelector(place.path, allow_not_found=True, recursive=True)
-        found = place.files.get_file_info(below)
-    for each in found:
-        url = RemotePath(place.files, each.path, place.root, place.root_path).url
-        if each.type == fs.FileType.File and expression.match(url):
-            yield url, each.size
+    infos = [top.files.get_file_info(top.path)]
+    if infos[0].type != fs.FileType.File:
+        below = fs.FileSelector(top.path, allow_not_found=True, recursive=True)
+        infos = top.files.get_file_info(below)
+    for info in infos:
+        url = RemotePath(top.files, info.path, top.root, top.root_path).url
+        if info.type == fs.FileType.File and expression.match(url):
+            yield url, info.size
