@@ -39,17 +39,8 @@ def tube_metrics(
     depth. Events are counted by this call, bounded ones in the window of their earliest possible
     time. Jobs whose full entry was removed have the tube null.
 
-    Columns: host, tube; window_start, window_end timestamp; puts, reserves, releases, timeouts,
-    buries, kicks, deletes, truncates long; put_bytes long, of bodies; puts_per_s, deletes_per_s
-    double; wait_p50_s, wait_p90_s, wait_p99_s, wait_max_s double: from the put to the first
-    reserve, of jobs first reserved in the window; finish_p50_s to finish_max_s the same from the
-    put to the end, of jobs that ended in it; null without any; wait_unknown, finish_unknown long:
-    such jobs whose time is not known, which the percentiles leave out.
-
-    At the end of the window, long: depth: jobs that are known to be there; ready, reserved,
-    delayed, buried: these by state; ready_or_reserved: those in one of these two states; unknown:
-    further jobs, which are in one of several states or have ended. The number of jobs in a state is
-    therefore at most higher by ready_or_reserved (if it is one of the two) and unknown.
+    docs/spark/jobs.md describes the columns. Counts and jobs are long, rates and durations double;
+    percentiles are null in windows without such jobs.
 
     Raises PipelineUsageError for an invalid `window` and for more than `most_rows` rows.
     """

@@ -3,14 +3,7 @@
 `binlog verify` judges a folder as a server reads it. This job compares all files, archived ones
 too, of any number of hosts.
 
-Each row is a violation: host, shard, file, offset, id, what. `what` is one of:
-
-- `has no full entry before it`: the tube and body of the job are unknown. If the oldest files were
-  removed, this is valid for jobs that have ended or were copied into a later file;
-- `is in two shards`: of one host;
-- `is there again behind its end`;
-- `its reserves go back` (or timeouts, releases, buries, kicks);
-- `its tube changes` (or its TTR, the size of its body).
+Each row is a violation: host, shard, file, offset, id, and `what`, a text of `_violations`.
 """
 
 from __future__ import annotations
@@ -57,7 +50,10 @@ def _before() -> list[Column]:
 
 
 def _of_job() -> list[Column]:
-    """Return whether the job has an end or a full entry: its first entries may be removed."""
+    """Return whether the job has ended or was copied into a later file.
+
+    If the oldest files were removed, such a job may lack its first full entry.
+    """
     excuse = ((f.col("state") == "deleted") | (f.col("kind") == "full")).cast("int")
     here = Window.partitionBy(*_JOB).orderBy(*ORDER)
     whole = here.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
