@@ -172,8 +172,8 @@ def conns(connect: Connect, as_json: bool) -> None:
 
 
 def _connection_cells(row: ConnectionRow) -> output.Row:
-    more = row["watching"] - len(row["watch"])
-    watched = ",".join(row["watch"]) + (f",+{more}" if more else "")
+    others = row["watching"] - len(row["watch"])
+    watched = ",".join(row["watch"]) + (f",+{others}" if others else "")
     waits = "-"
     if row["waits"]:
         waits = "forever" if row["waits-s"] is None else f"{row['waits-s']:.0f}s"

@@ -70,8 +70,8 @@ class LayeredCommand(click.Command):
 
     def layers(self, ctx: click.Context, args: list[str]) -> list[Setting]:
         """Return the settings of the file, then of the environment. Raises ConfigError."""
-        given, _, _ = self.make_parser(ctx).parse_args(list(args))
-        path = given.get(CONFIG) or os.environ.get(f"{PREFIX}{CONFIG.upper()}")
+        on_command_line, _, _ = self.make_parser(ctx).parse_args(list(args))
+        path = on_command_line.get(CONFIG) or os.environ.get(f"{PREFIX}{CONFIG.upper()}")
         of_file: list[Setting] = []
         if isinstance(path, str) and path:
             from pathlib import Path
@@ -85,7 +85,7 @@ class LayeredCommand(click.Command):
         repeated = {
             name
             for name, option in options.items()
-            if (option.count or option.multiple) and given.get(option.name or "")
+            if (option.count or option.multiple) and on_command_line.get(option.name or "")
         }
         return [setting for setting in settings if setting.name not in repeated]
 

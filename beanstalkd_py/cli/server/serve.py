@@ -198,7 +198,7 @@ _ignored = partial(
 )
 @click.version_option(None, "-v", "--version", message=VERSION_TEXT)
 @click.pass_context
-def serve(ctx: click.Context, /, **given: Any) -> int:
+def serve(ctx: click.Context, /, **_settings: Any) -> int:
     """Run the server.
 
     Accepts all options of C beanstalkd. Options can also be set in a file (--config), as

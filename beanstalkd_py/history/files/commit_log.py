@@ -176,8 +176,8 @@ class CommitLog:
         data = self.segments.read(offset, size)
         record = ffi.new("hs_record *")
         with memoryview(data) as view, ffi.from_buffer("char[]", data) as memory:
-            found = lib.hs_record_read(memory, len(view), offset, self.checks, record)
-            return unpack_record(record, view) if found == lib.HS_FOUND_RECORD else None
+            result = lib.hs_record_read(memory, len(view), offset, self.checks, record)
+            return unpack_record(record, view) if result == lib.HS_FOUND_RECORD else None
 
     def store_timestamp(self, offset: int) -> int | None:
         """Return the store timestamp of the message at an offset without reading its body."""

@@ -92,8 +92,8 @@ def _has_property_crc(store: Path) -> bool:
             data = head + log.read(max(record_size(head) - 4, 0))
         record = ffi.new("hs_record *")
         with ffi.from_buffer("char[]", data) as memory:
-            found = lib.hs_record_read(memory, len(data), start, 0, record)
-        if found == lib.HS_FOUND_RECORD:
+            result = lib.hs_record_read(memory, len(data), start, 0, record)
+        if result == lib.HS_FOUND_RECORD:
             return bool(record.has_crc)
     return False
 

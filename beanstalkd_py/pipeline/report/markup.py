@@ -18,8 +18,8 @@ def escape(text: str) -> str:
     return _escape(_UNSEEN.sub(_shown, text), quote=True)
 
 
-def _shown(found: re.Match[str]) -> str:
-    code = ord(found.group())
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 

@@ -92,7 +92,7 @@ class Chunk:
 
     def tube_at(self, number: int) -> str:
         before = self.commands[number::-1]
-        return next(one for one in before if not is_put(one))[len(_USE) : -2].decode()
+        return next(command for command in before if not is_put(command))[len(_USE) : -2].decode()
 
 
 def is_put(command: bytes) -> bool:

@@ -108,16 +108,16 @@ def expand_local(pattern: str, function: str) -> list[str]:
 
 def expand(pattern: str) -> list[str]:
     """Return the sorted matches of a local glob. Raises PipelineUsageError without any."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for plain in _without_braces(pattern):
         if _WILD.search(plain):
             negated = plain.replace("[^", "[!")  # Hadoop accepts both
-            found.update(glob.glob(negated))  # noqa: PTH207 - Path.glob takes no absolute pattern
+            paths.update(glob.glob(negated))  # noqa: PTH207 - Path.glob takes no absolute pattern
         elif Path(plain).exists():
-            found.add(plain)
-    if not found:
+            paths.add(plain)
+    if not paths:
         raise PipelineUsageError(f"path {pattern} does not exist")
-    return sorted(found)
+    return sorted(paths)
 
 
 def before_wildcard(pattern: str) -> str:

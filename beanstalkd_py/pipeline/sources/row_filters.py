@@ -68,8 +68,8 @@ class Selection:
         if not masks:
             return batch
         mask = masks[0]
-        for more in masks[1:]:
-            mask = pc.and_kleene(mask, more)
+        for other in masks[1:]:
+            mask = pc.and_kleene(mask, other)
         return batch.filter(mask)
 
     def _masks(self, batch: pa.RecordBatch) -> Iterable[pa.Array]:
