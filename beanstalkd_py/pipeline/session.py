@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.connect_session import SCHEME, connect_session
+from beanstalkd_py.pipeline.connect_session import PACKAGE, SCHEME, connect_session
 from beanstalkd_py.pipeline.gateway import IS_SUBMITTED, launch_jvm
 from beanstalkd_py.pipeline.sources.paths import expand, local
 from beanstalkd_py.pipeline.sources.task_python import PYTHON
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 NAME = "beanstalkd-py"
-PACKAGES = "spark.submit.pyFiles"
+PY_FILES = "spark.submit.pyFiles"
 MISSING_PYSPARK = "the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' installs it"
 
 QUERY_SETTINGS: Mapping[str, str] = {"spark.sql.session.timeZone": "UTC"}
@@ -154,8 +154,12 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
         with _keeping_interrupt_handler():
             context = SparkContext(conf=conf)
         try:
-            if not is_local(conf.get("spark.master", LOCAL)) and not conf.get(PACKAGES, ""):
-                context.addPyFile(str(_packed(Path(scratch))))
+            if not is_local(conf.get("spark.master", LOCAL)) and not conf.get(PY_FILES, ""):
+                from beanstalkd_py.pipeline.package import write_package
+
+                package = Path(scratch) / PACKAGE
+                write_package(package)
+                context.addPyFile(str(package))
             yield SparkSession(context)
         except KeyboardInterrupt:
             # A call of Java was interrupted, so the connection cannot be used again.
@@ -232,14 +236,6 @@ def _silence() -> None:
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     warnings.filterwarnings("ignore", module=r"pyspark\b")
-
-
-def _packed(folder: Path) -> Path:
-    from beanstalkd_py.pipeline.package import write_package
-
-    path = folder / "beanstalkd-py.zip"
-    write_package(path)
-    return path
 
 
 def _stop(context: Any, gateway: Any) -> None:

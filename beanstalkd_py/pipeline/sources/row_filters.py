@@ -33,14 +33,11 @@ class Selection:
     @classmethod
     def of(cls, time: str, options: Options) -> Selection:
         """Parse the options about tubes, and those about times in milliseconds."""
-        subscribe, pattern = options.text("subscribe"), options.text("subscribePattern")
-        if subscribe is not None and pattern is not None:
+        tubes, pattern = options.names("subscribe"), options.text("subscribePattern")
+        if tubes is not None and pattern is not None:
             raise PipelineUsageError("give subscribe or subscribePattern, not both")
-        tubes = None
-        if subscribe is not None:
-            tubes = frozenset(tube.strip() for tube in subscribe.split(",") if tube.strip())
-            if not tubes:
-                raise PipelineUsageError("subscribe names no tube")
+        if tubes is not None and not tubes:
+            raise PipelineUsageError("subscribe names no tube")
         if pattern is not None:
             try:
                 re.compile(pattern)
@@ -50,7 +47,7 @@ class Selection:
         end = _microseconds(options, "endingTimestamp")
         if begin is not None and end is not None and begin >= end:
             raise PipelineUsageError("startingTimestamp is not before endingTimestamp")
-        return cls(time, tubes, pattern, begin, end)
+        return cls(time, None if tubes is None else frozenset(tubes), pattern, begin, end)
 
     def columns(self) -> set[str]:
         names = set()
