@@ -61,13 +61,13 @@ def sort_inputs(spark: SparkSession, paths: str | Sequence[str]) -> Inputs:
 
 
 def _kinds_of_matches(glob: str, lookup: Lookup) -> set[bool]:
-    """Return True if the glob matches a store, False if another folder; empty without binlogs."""
+    """Return True for matching stores, False for other folders; nothing if none has binlogs."""
     are_stores = {(Path(each) / layout.COMMIT_LOG).is_dir() for each in expand(glob)}
     return are_stores if are_stores != {False} or find(lookup) else set()
 
 
 def _kinds_by_listing(spark: SparkSession, lookup: Lookup) -> set[bool]:
-    """Return True if Spark lists a store, False if it lists binlogs."""
+    """Return True for stores and False for binlogs in a listing of Spark."""
     (path,), are_stores = lookup.paths, set()
     depth = len(parts_of(path))
     for each in listed(spark, path, _NAMES):

@@ -1,8 +1,8 @@
 """Parses the common command lines of `serve` without click, whose import takes half of a start.
 
 `fast_options` accepts a subset: the options below, each at most once, with values that need no
-error message. It returns None for everything else, and the caller uses click. For each command
-line that it accepts it returns exactly what click does; tests/cli/test_fast_parse.py compares both.
+error message. It returns None for everything else, and the caller uses click. For each command line
+that it accepts it returns the same options as click; tests/cli/server/test_fast_parse.py compares.
 """
 
 from __future__ import annotations

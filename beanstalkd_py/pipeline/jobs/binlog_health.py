@@ -30,7 +30,7 @@ _SUMS = ("put_bytes", "live_bytes", "live_jobs")
 def binlog_health(entries: DataFrame) -> DataFrame:
     """Return a row for each host, shard and file with entries, in this order.
 
-    `live_bytes` and `live_jobs` equal `live_bytes` and `jobs` of `binlog usage`. `entries` and
+    `live_bytes` and `live_jobs` equal `live_bytes` and `jobs` of `binlog stats`. `entries` and
     `bytes` count entries of jobs only, neither the highest id nor preallocated space.
 
     Columns: host, shard, file string; file_number, entries, bytes long; put_bytes long: first full
