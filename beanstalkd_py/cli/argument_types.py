@@ -16,13 +16,13 @@ UINT32_MAX = 2**32 - 1
 INT64_MAX = 2**63 - 1
 AUTO = "auto"
 NONE = "none"
-MAX_S = 10**9
-MIN_NS = 1_000_000
+_MAX_S = 10**9
+_MIN_TIMEOUT_NS = 1_000_000
 
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d{1,12})([smhd])")
 _AGO = re.compile(r"(\d{1,9})([smhd])")
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class ArgumentType(click.ParamType):  # type: ignore[type-arg]
@@ -66,7 +66,7 @@ class Number(ArgumentType):
 
 
 class Limit(Number):
-    """A positive number; 0 and "none" are no limit, which is 0."""
+    """A number; "none" is 0, which means no limit."""
 
     def __init__(self, what: str, maximum: int = INT64_MAX) -> None:
         super().__init__(f"{what} or none", maximum=maximum)
@@ -76,7 +76,7 @@ class Limit(Number):
 
 
 class Bytes(Limit):
-    """Bytes with an optional binary unit K, M or G; 0 and "none" are no limit, which is 0."""
+    """Bytes with an optional binary unit K, M or G; "none" is 0, which means no limit."""
 
     name = "bytes"
 
@@ -97,6 +97,13 @@ class Bytes(Limit):
         return number
 
 
+def _float_or_nan(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 class Seconds(ArgumentType):
     """A positive number of seconds, or 0 if `zero_allowed`."""
 
@@ -106,27 +113,27 @@ class Seconds(ArgumentType):
         self._zero_allowed = zero_allowed
 
     def parse(self, text: str) -> float:
-        seconds = parse_float(text)
-        if 0 < seconds <= MAX_S or (self._zero_allowed and seconds == 0):
+        seconds = _float_or_nan(text)
+        if 0 < seconds <= _MAX_S or (self._zero_allowed and seconds == 0):
             return seconds
         raise ValueError(f"invalid number of seconds {text!r}; use a number above 0")
 
 
 class Timeout(ArgumentType):
-    """Seconds, with an optional fraction, as nanoseconds; 0 and "none" are never, which is 0."""
+    """Seconds, converted to nanoseconds; "none" is 0, which means no timeout."""
 
     name = "seconds"
 
     def parse(self, text: str) -> int:
         if text == NONE:
             return 0
-        seconds = parse_float(text)
-        if not 0 <= seconds <= MAX_S:
+        seconds = _float_or_nan(text)
+        if not 0 <= seconds <= _MAX_S:
             raise ValueError(
                 f"invalid number of seconds {text!r}; use a number such as 30, or none"
             )
         nanoseconds = round(seconds * 1e9)
-        if 0 < nanoseconds < MIN_NS:
+        if 0 < nanoseconds < _MIN_TIMEOUT_NS:
             raise ValueError(f"{text} is too small; the minimum is 0.001")
         return nanoseconds
 
@@ -137,11 +144,11 @@ class Duration(Timeout):
     name = "time"
 
     def parse(self, text: str) -> int:
-        if found := _DURATION.fullmatch(text):
-            seconds = int(found[1]) * _UNIT_S[found[2]]
-            if seconds <= MAX_S:
+        if match := _DURATION.fullmatch(text):
+            seconds = int(match[1]) * _UNIT_S[match[2]]
+            if seconds <= _MAX_S:
                 return seconds * NS_PER_S
-            raise ValueError(f"{text} is too long; the maximum is {MAX_S // _UNIT_S['d']}d")
+            raise ValueError(f"{text} is too long; the maximum is {_MAX_S // _UNIT_S['d']}d")
         return super().parse(text)
 
 
@@ -156,21 +163,13 @@ class NumberOrAuto(Number):
         return self._automatic if text == AUTO else super().parse(text)
 
 
-def parse_float(text: str) -> float:
-    """Return the number, NaN for an invalid one."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
 class Rate(ArgumentType):
     """Jobs per second, at least 1e-6."""
 
     name = "jobs"
 
     def parse(self, text: str) -> float:
-        rate = parse_float(text)
+        rate = _float_or_nan(text)
         if not 1e-6 <= rate <= 1e9:
             raise ValueError(f"invalid rate {text!r}; use a number of jobs per second such as 50")
         return rate
@@ -193,21 +192,18 @@ class TimeType(ArgumentType):
             ) from None
         if parsed.tzinfo is None:
             parsed = parsed.replace(tzinfo=datetime.UTC)
-        return (parsed - _EPOCH) // datetime.timedelta(microseconds=1) * 1000
+        return (parsed - EPOCH) // datetime.timedelta(microseconds=1) * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class GivenTime:
-    """A time, and its text in canonical form: nanoseconds, or the duration before now as given.
-
-    The same text is another `wall_ns` when the command runs again.
-    """
+class TimeArgument:
+    """A time and its text: nanoseconds, or a duration before now, which differs in each run."""
 
     wall_ns: int
     text: str
 
 
-class GivenTimeType(TimeType):
-    def parse(self, text: str) -> GivenTime:
+class TimeArgumentType(TimeType):
+    def parse(self, text: str) -> TimeArgument:
         wall_ns = super().parse(text)
-        return GivenTime(wall_ns, text if _AGO.fullmatch(text) else str(wall_ns))
+        return TimeArgument(wall_ns, text if _AGO.fullmatch(text) else str(wall_ns))

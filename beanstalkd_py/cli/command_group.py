@@ -78,15 +78,15 @@ class CommandGroup(click.Group):
     def _no_such_command(self, ctx: click.Context, name: str) -> str:
         import difflib
 
-        groups = {one: self.get_command(ctx, one) for one in self.list_commands(ctx)}
-        found = [
-            f"{one} {name}"
-            for one, group in groups.items()
+        commands = {each: self.get_command(ctx, each) for each in self.list_commands(ctx)}
+        in_groups = [
+            f"{group_name} {name}"
+            for group_name, group in commands.items()
             if isinstance(group, click.Group) and name in group.list_commands(ctx)
         ]
-        if found := found or difflib.get_close_matches(name, groups, 1):
-            names = " or ".join(f'"{one}"' for one in found)
-            return f'no such command "{name}"; did you mean {names}?'
+        if suggestions := in_groups or difflib.get_close_matches(name, commands, 1):
+            quoted = " or ".join(f'"{each}"' for each in suggestions)
+            return f'no such command "{name}"; did you mean {quoted}?'
         return f'no such command "{name}"; "{ctx.command_path} --help" lists all commands'
 
     def invoke(self, ctx: click.Context) -> Any:

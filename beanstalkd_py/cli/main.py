@@ -11,14 +11,12 @@ from typing import Any, NoReturn
 
 import click
 
-from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
+from beanstalkd_py import __version__, errors
 from beanstalkd_py.cli.command_group import CommandGroup, Sections, UnknownCommandError
+from beanstalkd_py.cli.output import PROGRAM, VERSION_TEXT, notice
 from beanstalkd_py.cli.server.config_layers import ConfigError
 from beanstalkd_py.cli.startup import open_standard_descriptors, with_command
 from beanstalkd_py.server.process import exit_status
-
-PROGRAM = "beanstalkd-py"
-VERSION_TEXT = f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
 
 COMMANDS: Sections = {
     "Server": {
@@ -55,15 +53,9 @@ COMMANDS: Sections = {
         "binlog": "beanstalkd_py.cli.binlog.group:binlog",
         "compact": "beanstalkd_py.cli.server.administration:compact",
     },
-    "History": {
-        "history": "beanstalkd_py.cli.history.group:history",
-    },
-    "Analysis": {
-        "pipeline": "beanstalkd_py.cli.pipeline.group:pipeline",
-    },
-    "Shell": {
-        "completion": "beanstalkd_py.cli.completion:completion",
-    },
+    "History": {"history": "beanstalkd_py.cli.history.group:history"},
+    "Analysis": {"pipeline": "beanstalkd_py.cli.pipeline.group:pipeline"},
+    "Shell": {"completion": "beanstalkd_py.cli.completion:completion"},
 }
 
 _NAMES = {name for section in COMMANDS.values() for name in section}
@@ -113,10 +105,9 @@ def _run(words: list[str]) -> int:
     try:
         status = cli.main(words, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:
-        usage_status = (
-            exit_status.EXIT_USAGE if words[:1] == ["serve"] else exit_status.EXIT_TOOL_USAGE
-        )
-        return _fail(_misplaced(error, words) or _one_line(error), usage_status)
+        is_serve = words[:1] == ["serve"]
+        status = exit_status.EXIT_USAGE if is_serve else exit_status.EXIT_TOOL_USAGE
+        return _fail(_misplaced(error, words) or _one_line(error), status)
     except errors.ReaderGoneError:
         return EXIT_READER_GONE
     except errors.BeanstalkdError as error:
@@ -141,7 +132,7 @@ def _misplaced(error: click.ClickException, words: list[str]) -> str:
 
 
 def _fail(text: str, status: int) -> int:
-    click.echo(f"{PROGRAM}: {text}", err=True)
+    notice(text)
     return status
 
 
@@ -169,24 +160,26 @@ def _problem(error: click.UsageError) -> str:
         case click.BadOptionUsage():
             return f"option {error.option_name} requires a value"
     text = " ".join(error.format_message().split()).rstrip(".")
-    is_name = text[1:2].isupper()  # FROM and TO are ...
-    return text if is_name else f"{text[:1].lower()}{text[1:]}"
+    starts_with_name = text[1:2].isupper()  # "FROM and TO are ..."
+    return text if starts_with_name else f"{text[:1].lower()}{text[1:]}"
 
 
 def _unknown_option(error: click.NoSuchOption, command: str) -> str:
     name = error.option_name
     parameters = error.ctx.command.params if error.ctx else []
     rest = f'"{command} --help" lists all options'
-    if name in _ADDRESS_OPTIONS and any(one.name == "addr" for one in parameters):
+    if name in _ADDRESS_OPTIONS and any(parameter.name == "addr" for parameter in parameters):
         return f"unknown option {name}; use --addr HOST:PORT for the server"
     group = error.ctx.parent if error.ctx else None
-    for one in group.command.params if group else []:
-        if name in one.opts and isinstance(one, click.Option):
+    for parameter in group.command.params if group else []:
+        if name in parameter.opts and isinstance(parameter, click.Option):
             assert group is not None and error.ctx is not None
-            value = "" if one.is_flag else f" {one.make_metavar(error.ctx)}"
+            value = "" if parameter.is_flag else f" {parameter.make_metavar(error.ctx)}"
             line = f"{group.command_path} {name}{value} {error.ctx.info_name}"
             return f'option {name} goes before the command: "{line}"'
-    known = [text.lstrip("-") for one in parameters for text in one.opts if text[:2] == "--"]
+    known = [
+        text.lstrip("-") for parameter in parameters for text in parameter.opts if text[:2] == "--"
+    ]
     import difflib
 
     if nearest := difflib.get_close_matches(name.lstrip("-"), [*known, "help"], 1):

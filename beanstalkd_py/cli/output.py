@@ -15,9 +15,10 @@ from typing import Any
 
 import click
 
-from beanstalkd_py import errors
+from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
 
 PROGRAM = "beanstalkd-py"
+VERSION_TEXT = f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
 _GAP = 2
 """Spaces between two columns of a table."""
 _CLEAR_TO_END = "\x1b[K"

@@ -15,12 +15,9 @@ class _FFI:
     def unpack(self, cdata: Any, length: int) -> Any: ...
 
 class _Lib:
-    HS_ITEM_HEAD: int
     HS_UNIT: int
     HS_INDEX_HEADER: int
     HS_INDEX_ENTRY: int
-    HS_BLANK: int
-    HS_TOPIC_MAX: int
     HS_ERR_LAYOUT: int
     HS_ERR_TOPIC: int
     HS_ERR_PROPERTIES: int
@@ -28,8 +25,6 @@ class _Lib:
     HS_ERR_SEGMENT: int
     HS_ERR_QUEUE: int
     HS_ERR_FLAG: int
-    HS_ENCODED_ALL: int
-    HS_ENCODED_OUTPUT_FULL: int
     HS_ENCODED_SEGMENT_FULL: int
     HS_FOUND_RECORD: int
     HS_FOUND_BLANK: int

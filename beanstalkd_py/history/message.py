@@ -134,8 +134,8 @@ def decode_properties(raw: bytes) -> dict[str, str]:
     """Decode properties as RocketMQ does: pairs without name or value are dropped."""
     properties = {}
     for pair in raw.decode("utf-8", "replace").split(_PAIR_END):
-        name, found, value = pair.partition(_NAME_END)
-        if found and name and value:
+        name, separator, value = pair.partition(_NAME_END)
+        if separator and name and value:
             properties[name] = value
     return properties
 

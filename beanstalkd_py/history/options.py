@@ -11,7 +11,7 @@ from beanstalkd_py.regular_file import read_regular
 
 STORE_FILE = "store.json"
 FORMAT = 1
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)

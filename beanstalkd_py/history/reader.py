@@ -61,8 +61,8 @@ class StoreReader(ReadableStore):
         walk = find_log_end(self.log, near_the_end(self.log, self.queues))
         for queue in self.queues:
             queue.end = queue.find_end(self.log.end)
-        is_end = walk.why == lib.HS_FOUND_NOTHING or self.has_foreign_tail()
-        self.fault = "" if is_end else FAULTS[walk.why]
+        is_end = walk.stop_reason == lib.HS_FOUND_NOTHING or self.has_foreign_tail()
+        self.fault = "" if is_end else FAULTS[walk.stop_reason]
 
     def has_foreign_tail(self) -> bool:
         """Return whether RocketMQ's writeWithoutMmap left the bytes behind the end of the log.

@@ -90,8 +90,6 @@ class Store(ReadableStore):
         if options.retention is not None:
             self._expiry = Expiry(self, options.retention)
 
-    # --- opening and closing -----------------------------------------------------------------
-
     @classmethod
     def open(cls, folder: str | Path, options: Options | None = None) -> Self:
         """Open a store, recover it if needed, and start its threads.
@@ -160,8 +158,6 @@ class Store(ReadableStore):
         self._resources.close()
         self._is_open = False
 
-    # --- appending ---------------------------------------------------------------------------
-
     def append(
         self,
         messages: Iterable[Message] | bytes | bytearray | memoryview,
@@ -170,8 +166,8 @@ class Store(ReadableStore):
         """Append a batch atomically and return its position.
 
         A batch is an iterable of messages, or `hs_item` structures (csrc/store/store.h) one after
-        another. With `durable` the call returns after the batch was synced; None means as
-        `Options.flush` says.
+        another. With `durable` the call returns after a sync of the batch; None uses
+        `Options.flush`.
 
         Raises MessageRefusedError and StoreFullError if nothing was appended; after
         StoreFailedError and FlushTimeoutError the batch may or may not be stored.
@@ -199,8 +195,6 @@ class Store(ReadableStore):
         """Sync everything appended so far. Raises StoreFailedError."""
         self._commit.flush()
         self._upkeep.report_append()
-
-    # --- dispatch ----------------------------------------------------------------------------
 
     def _dispatch_all(self) -> None:
         """Dispatch what may be visible: with synchronous flush only synced messages."""
@@ -261,7 +255,7 @@ class Store(ReadableStore):
             self.recorded = state
 
     def check_files(self) -> None:
-        """Raise StoreFailedError if somebody has removed a file of log or index.
+        """Raise StoreFailedError if another program has removed a file of log or index.
 
         Further writes to such a file would be lost. Opening the store again recovers it.
         """
@@ -270,8 +264,6 @@ class Store(ReadableStore):
             missing = self.log.segments.missing() or self.index.missing()
         if missing is not None:
             raise self._health.fail(StoreDamagedError(f"{missing} was removed"))
-
-    # --- expiry ------------------------------------------------------------------------------
 
     def _expire_if_due(self) -> None:
         assert self._expiry is not None
@@ -309,10 +301,10 @@ class Store(ReadableStore):
 
 
 def _agree_on_sizes(folder: Path, wanted: Sizes | None) -> Sizes:
-    """Return the sizes of an existing store, or those wanted; StoreUsageError if they differ."""
-    found = load_sizes(folder)
-    if found is None and layout.segment_starts(folder / layout.COMMIT_LOG):
-        found = infer_sizes(folder, wanted)
-    if found is not None and wanted is not None and found != wanted:
-        raise StoreUsageError(f"{folder} has {found}, not {wanted}")
-    return found or wanted or Sizes()
+    """Return the sizes of an existing store, else `wanted`. StoreUsageError if they differ."""
+    actual = load_sizes(folder)
+    if actual is None and layout.segment_starts(folder / layout.COMMIT_LOG):
+        actual = infer_sizes(folder, wanted)
+    if actual is not None and wanted is not None and actual != wanted:
+        raise StoreUsageError(f"{folder} has {actual}, not {wanted}")
+    return actual or wanted or Sizes()

@@ -39,7 +39,7 @@ def unescape(topic: str) -> str | None:
     data = topic.encode("utf-8", "surrogateescape")
     if not _ESCAPED.fullmatch(data):
         return None
-    name = _BYTE.sub(lambda found: bytes([int(found[1], 16)]), data)
+    name = _BYTE.sub(lambda match: bytes([int(match[1], 16)]), data)
     tube = name.decode("utf-8", "surrogateescape")
     return tube if escape(tube) == topic else None
 

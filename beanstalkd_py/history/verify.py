@@ -6,7 +6,6 @@ file `dispatched` records must be on disk, even while a writer has the store ope
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,13 @@ from beanstalkd_py.history.files import consume_queue, layout, store_lock
 from beanstalkd_py.history.files.checkpoint import Checkpoint, Dispatched
 from beanstalkd_py.history.files.commit_log import FAULTS, LogWalk
 from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE, batch_topics, unreadable
-from beanstalkd_py.history.files.consume_queue import EVERYTHING, UNIT, ConsumeQueue, Unit
+from beanstalkd_py.history.files.consume_queue import (
+    EVERYTHING,
+    UNIT,
+    UNIT_FIELDS,
+    ConsumeQueue,
+    Unit,
+)
 from beanstalkd_py.history.files.index import IndexFile
 from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.queries.lookup import ReadableStore
@@ -29,10 +34,8 @@ __all__ = ["Fault", "Report", "verify"]
 
 MOST_FAULTS = 1000
 _LIGHT_TOPICS, _LIGHT_OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
-"""Properties of a message that is also in light queues: their names, and its queue offset in each.
-"""
-_ENTRY_OFFSET = struct.Struct(">q")
-_UNIT = struct.Struct(">qiq")
+"""Properties of a message in light queues: their topics, and its queue offset in each."""
+_NO_MESSAGE = "the entry is of no message of the log"
 _INDEX_FAULTS = {
     lib.HS_INDEX_HEADER_WRONG: "the header does not fit the entries",
     lib.HS_INDEX_LINK_WRONG: "the entry does not lead to the one before it in its slot",
@@ -82,7 +85,7 @@ class Report:
 
 
 class _TooManyFaults(Exception):
-    """The report has enough faults."""
+    """Ends the verification."""
 
 
 def verify(store: ReadableStore, recorded_end: int = 0) -> Report:
@@ -116,7 +119,7 @@ class _Verification:
 
     @property
     def is_open(self) -> bool:
-        """Whether a writer has it open, or ended without closing it."""
+        """Whether a writer has the store open, or ended without closing it."""
         return self.store.was_open or not store_lock.was_stopped_cleanly(self.store.folder)
 
     @property
@@ -129,6 +132,9 @@ class _Verification:
         if len(self.report.faults) >= MOST_FAULTS:
             raise _TooManyFaults
 
+    def add_in_log(self, offset: int, what: str) -> None:
+        self.add(Fault.at(self.store.log.segments, offset, what))
+
     def run(self) -> None:
         store = self.store
         for segments in (store.log.segments, *(queue.segments for queue in store.queues)):
@@ -139,9 +145,11 @@ class _Verification:
         for path, what in store.index.unreadable.items():
             self.add(Fault(str(path), 0, what))
         if self.end < self._recorded_end:
-            count = self._recorded_end - self.end
-            what = f"the log ends here, but {count} more bytes are recorded as having been on disk"
-            self.add(Fault.at(store.log.segments, self.end, what))
+            missing = self._recorded_end - self.end
+            self.add_in_log(
+                self.end,
+                f"the log ends here, but {missing} more bytes are recorded as having been on disk",
+            )
         for begin, end in self._sound_ranges():
             self._compare(begin, end)
         for file, offset, count in self._missing.values():
@@ -153,8 +161,6 @@ class _Verification:
                 self._check_end(queue)
         self._index.finish()
         self.report.log_bytes = self.end - store.log.begin
-
-    # --- the log -----------------------------------------------------------------------------
 
     def _sound_ranges(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of sound records. After a damaged record, continue with the next file."""
@@ -170,14 +176,12 @@ class _Verification:
             yield begin, min(walk.offset, self.end)
             if walk.offset >= self.end:
                 break
-            self.add(Fault.at(log.segments, walk.offset, FAULTS[walk.why]))
+            self.add_in_log(walk.offset, FAULTS[walk.stop_reason])
             begin = log.segments.start_of(walk.offset) + log.segments.size
         if self.is_open or (isinstance(self.store, StoreReader) and self.store.has_foreign_tail()):
             return
         if (at := log.segments.first_data(self.end)) is not None:
-            self.add(Fault.at(log.segments, at, "something is left behind the end of the log"))
-
-    # --- queues ------------------------------------------------------------------------------
+            self.add_in_log(at, "something is left behind the end of the log")
 
     def _compare(self, begin: int, end: int) -> None:
         """Compare queues and index with a range of sound records."""
@@ -187,7 +191,7 @@ class _Verification:
             self.report.messages += found.count
             if found.duplicates:
                 what = f"from here on queue offsets that are taken; messages: {found.duplicates}"
-                self.add(Fault.at(self.store.log.segments, at, what))
+                self.add_in_log(at, what)
             for number in range(found.run_count):
                 self._compare_run(found.runs[number])
             self._index.compare(found.keys, found.key_count)
@@ -200,15 +204,12 @@ class _Verification:
         if message is None:
             return
         if message.topic not in self._batch_topics:  # a batch message counts as several
-            what = (
-                f"queue offset {message.queue_offset} of {message.topic}/{message.queue_id}"
-                " is not next"
-            )
-            self.add(Fault.at(self.store.log.segments, at, what))
+            queue = f"{message.topic}/{message.queue_id}"
+            self.add_in_log(at, f"queue offset {message.queue_offset} of {queue} is not next")
         consume_queue.set_next(self._table, message.topic, message.queue_id, message.queue_offset)
 
     def _compare_run(self, run: Any) -> None:
-        topic, queue_id = name = consume_queue.name_in(self._table, run.queue)
+        topic, queue_id = name = consume_queue.queue_name(self._table, run.queue)
         if topic in self._batch_topics or not self._has_queues:
             return
         expected = bytes(ffi.buffer(run.units, run.count * UNIT))
@@ -238,7 +239,7 @@ class _Verification:
     def _count_missing(self, queue: tuple[str, int], units: bytes, file: Path, offset: int) -> None:
         """Count missing units; those of the newest messages may be pending."""
         settled = self.settled
-        missing = sum(1 for at, *_ in _UNIT.iter_unpack(units) if at < settled)
+        missing = sum(1 for at, *_ in UNIT_FIELDS.iter_unpack(units) if at < settled)
         self.report.pending += len(units) // UNIT - missing
         if missing:
             first_file, first, count = self._missing.get(queue, (str(file), offset, 0))
@@ -248,11 +249,11 @@ class _Verification:
         self, queue: ConsumeQueue, first: int, expected: bytes, actual: bytes
     ) -> None:
         for at in range(0, len(actual), UNIT):
-            unit, should = (Unit(*_UNIT.unpack_from(data, at)) for data in (actual, expected))
-            is_same = (unit.offset, unit.size) == (should.offset, should.size)
-            if unit == should or (is_same and self._has_extensions and not unit.has_tag_code):
+            unit, by_log = (Unit(*UNIT_FIELDS.unpack_from(data, at)) for data in (actual, expected))
+            is_same = (unit.offset, unit.size) == (by_log.offset, by_log.size)
+            if unit == by_log or (is_same and self._has_extensions and not unit.has_tag_code):
                 continue
-            self.add(Fault.at(queue.segments, first * UNIT + at, f"{unit}; by the log {should}"))
+            self.add(Fault.at(queue.segments, first * UNIT + at, f"{unit}; by the log {by_log}"))
 
     def _check_light(self, queue: ConsumeQueue) -> None:
         """Check units against the properties of their messages."""
@@ -270,9 +271,9 @@ class _Verification:
     def _check_end(self, queue: ConsumeQueue) -> None:
         """Check the units behind the last message of the log."""
         first = queue.find_end(self.end)
-        beyond = queue.find_end(self.settled) - first
-        if beyond > 0:
-            what = f"{beyond} units from here on lead behind the end of the log"
+        units = queue.find_end(self.settled) - first
+        if units > 0:
+            what = f"{units} units from here on lead behind the end of the log"
             self.add(Fault.at(queue.segments, first * UNIT, what))
         begin = self._ends.get(queue, queue.find_from(self.store.log.begin))
         for number, unit in queue.units(begin, queue.end):
@@ -301,17 +302,19 @@ class _IndexComparison:
         self._files = list(store.index.files)
         self._log = store.log
         self._verification = verification
-        self._add = verification.add
         self._number = 0
-        self._latest = -1  # offset of the message that was compared last
+        self._last_compared = -1  # offset of a message
         self._cursor = ffi.new("hs_index_comparison *", {"entry": 1})
-        self._missing = (0, 0)  # offset of the first message, and keys
+        self._missing = (0, 0)  # offset of the first message, and number of keys
         self._is_kept = _keeps_index(store)
         if not self._is_kept:
             what = f"{store.folder} has no index (as RocketMQ with messageIndexEnable=false)"
             verification.report.unchecked.append(what)
         while (file := self._file()) is not None and self._next_offset(file) < self._log.begin:
-            self._cursor.entry += 1  # its message is expired
+            self._cursor.entry += 1  # its message has expired
+
+    def _report(self, file: IndexFile, at: int, what: str) -> None:
+        self._verification.add(Fault(str(file.path), at, what))
 
     def _file(self) -> IndexFile | None:
         """Return the file of the next entry."""
@@ -342,7 +345,7 @@ class _IndexComparison:
             self._verification.report.entries += self._cursor.entry - before
             done += self._cursor.key
             if self._cursor.key:
-                self._latest = keys[done - 1].offset
+                self._last_compared = keys[done - 1].offset
             if result != lib.HS_INDEX_SOUND:
                 done += self._report_difference(file, keys[done])
 
@@ -351,16 +354,15 @@ class _IndexComparison:
         offset = self._next_offset(file)
         if offset > key.offset:
             what = f"the message at {key.offset} of the log has no entry here"
-            self._add(Fault(str(file.path), self._cursor.at, what))
+            self._report(file, self._cursor.at, what)
             return 1
         self._cursor.entry += 1
         if offset == key.offset:
             what = f"hash or time are not those of the message at {offset}"
-            self._add(Fault(str(file.path), self._cursor.at, what))
+            self._report(file, self._cursor.at, what)
             return 1
-        if offset != self._latest:
-            what = "the entry is of no message of the log"
-            self._add(Fault(str(file.path), self._cursor.at, what))
+        if offset != self._last_compared:
+            self._report(file, self._cursor.at, _NO_MESSAGE)
         return 0
 
     def _count_missing(self, keys: Any, done: int, count: int) -> None:
@@ -376,7 +378,7 @@ class _IndexComparison:
         first, missing = self._missing
         if missing:
             what = f"{missing} keys from this message on are not in the index"
-            self._verification.add(Fault.at(self._log.segments, first, what))
+            self._verification.add_in_log(first, what)
         end, settled = self._verification.end, self._verification.settled
         beyond: dict[IndexFile, tuple[int, int]] = {}
         while (file := self._file()) is not None:
@@ -385,36 +387,35 @@ class _IndexComparison:
             if end <= offset < settled:
                 first_at, count = beyond.get(file, (at, 0))
                 beyond[file] = (first_at, count + 1)
-            elif offset < end and offset != self._latest:
-                self._add(Fault(str(file.path), at, "the entry is of no message of the log"))
+            elif offset < end and offset != self._last_compared:
+                self._report(file, at, _NO_MESSAGE)
             self._cursor.entry += 1
         for file, (at, count) in beyond.items():
             what = f"{count} entries from here on are of messages behind the end of the log"
-            self._add(Fault(str(file.path), at, what))
-        found = ffi.new("int64_t *")
+            self._report(file, at, what)
+        fault_at = ffi.new("int64_t *")
         for file in self._files:
             self._check_header(file)
-            result = lib.hs_index_check(file.memory, file.slots, file.entries, found)
+            result = lib.hs_index_check(file.memory, file.slots, file.entries, fault_at)
             if result < 0:
                 raise MemoryError
             if result != lib.HS_INDEX_SOUND:
-                self._add(Fault(str(file.path), found[0], _INDEX_FAULTS[result]))
+                self._report(file, fault_at[0], _INDEX_FAULTS[result])
 
     def _check_header(self, file: IndexFile) -> None:
         """Compare the header with the first and last entry and their messages."""
         header, log = file.header, self._log
         if not 1 < header.next_entry <= file.entries:
             return
-        ends = ((1, 0, "begin"), (header.next_entry - 1, 8, "end"))
-        for number, at, name in ends:
+        for number, at, name in ((1, 0, "begin"), (header.next_entry - 1, 8, "end")):
             offset = _offset_at(file, _entry_at(file, number))
             if getattr(header, f"{name}_offset") != offset:
-                what = f"the {name} is not at {offset}, as that of its entries"
-                self._add(Fault(str(file.path), 16 + at, what))
+                self._report(
+                    file, 16 + at, f"the {name} is not at {offset}, as that of its entries"
+                )
             stored = log.store_timestamp(offset) if log.begin <= offset < log.end else None
             if stored is not None and getattr(header, f"{name}_timestamp") != stored:
-                what = f"the {name} is not at {stored} ms, as that of its messages"
-                self._add(Fault(str(file.path), at, what))
+                self._report(file, at, f"the {name} is not at {stored} ms, as that of its messages")
 
 
 def _entry_at(file: IndexFile, entry: int) -> int:
@@ -424,5 +425,4 @@ def _entry_at(file: IndexFile, entry: int) -> int:
 
 def _offset_at(file: IndexFile, at: int) -> int:
     """Return the log offset of the entry at a position of an index file."""
-    (offset,) = _ENTRY_OFFSET.unpack(ffi.buffer(file.memory + at + 4, _ENTRY_OFFSET.size))
-    return int(offset)
+    return int.from_bytes(ffi.buffer(file.memory + at + 4, 8), "big", signed=True)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pyspark.sql import Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from beanstalkd_py.binlog.damage_messages import TORN
 from beanstalkd_py.pipeline.sources.connect import is_connect
 from beanstalkd_py.pipeline.sources.decoder import REMOVED
 from beanstalkd_py.pipeline.sources.read_modes import CORRUPT, Mode
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 LISTENERS_MS = 60_000
 
@@ -32,8 +29,7 @@ def fault_count() -> Column:
     return f.count_if(f.col(CORRUPT) != TORN)
 
 
-def _counts() -> tuple[Column, Column]:
-    """Return the columns of Faults."""
+def _columns_of_faults() -> tuple[Column, Column]:
     removed = f.count_if(f.col(CORRUPT) == REMOVED)
     return (fault_count() - removed).alias("damaged"), removed.alias("removed")
 
@@ -48,7 +44,7 @@ class DamageCount:
         name = uuid.uuid4().hex
         observed = Observation(name)
         self._observed[name] = observed, rows
-        return rows.observe(observed, *_counts())
+        return rows.observe(observed, *_columns_of_faults())
 
     def read_subqueries(self, query: DataFrame) -> None:
         """Count what only subqueries of a query read, where Spark completes no observation."""
@@ -64,14 +60,14 @@ class DamageCount:
         text = str(plan.queryExecution().optimizedPlan().toString())
         for name, rows in unread.items():
             if name in text:
-                self._in_subqueries.append(Faults(*rows.agg(*_counts()).collect()[0]))
+                self._in_subqueries.append(Faults(*rows.agg(*_columns_of_faults()).collect()[0]))
 
     @property
     def faults(self) -> Faults:
         self._wait()
-        found = [_faults_of(observed) for observed, _ in self._observed.values()]
-        found += self._in_subqueries
-        return Faults(sum(each.damaged for each in found), sum(each.removed for each in found))
+        counts = [_faults_of(observed) for observed, _ in self._observed.values()]
+        counts += self._in_subqueries
+        return Faults(sum(each.damaged for each in counts), sum(each.removed for each in counts))
 
     def _wait(self) -> None:
         """Wait for Spark's listeners, which complete observations after the query has ended."""
@@ -110,7 +106,7 @@ def read_counted(
     damage: DamageCount | None,
 ) -> DataFrame:
     """Read columns by `read_binlog` or `read_store`, and count the faults in `damage`."""
-    is_filled = Mode.of(mode) is Mode.PERMISSIVE
-    more = [CORRUPT] if is_filled and CORRUPT not in columns else []
-    rows = read(spark, paths, columns=[*columns, *more], mode=mode)
+    has_faults = Mode.of(mode) is Mode.PERMISSIVE
+    added = [CORRUPT] if has_faults and CORRUPT not in columns else []
+    rows = read(spark, paths, columns=[*columns, *added], mode=mode)
     return damage.observe(rows) if damage is not None and CORRUPT in rows.columns else rows

@@ -8,10 +8,11 @@ query to the next query of the same DataFrame, which then lacks rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pyspark
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -36,9 +37,6 @@ from beanstalkd_py.pipeline.sources.spark_types import (
 )
 from beanstalkd_py.pipeline.sources.task_python import use_this_python
 from beanstalkd_py.pipeline.stores.follower import StoreFollower
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class FilesReader(DataSourceReader):
@@ -68,17 +66,17 @@ class FileSource(DataSource):
         return cls.NAME
 
     def schema(self) -> StructType:
-        given = self._given()
+        given = self._lower_options()
         plan, options = self._plan(given, (*batch_read.OPTIONS, *STREAM_OPTIONS))
         schema = struct_of(plan.table)
         return with_options(schema, options.given) if is_of_table(given) else schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        read = BatchRead.of(self.FOLLOWER, options_in(schema) | self._given())
+        read = BatchRead.of(self.FOLLOWER, options_in(schema) | self._lower_options())
         return FilesReader(read.with_table(table_of(read.table, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        plan, options = self._plan(options_in(schema) | self._given(), STREAM_OPTIONS)
+        plan, options = self._plan(options_in(schema) | self._lower_options(), STREAM_OPTIONS)
         plan = plan.with_table(table_of(plan.table, schema))
         follower = self.FOLLOWER(plan, options.flag("failOnDataLoss", True))
         try:
@@ -89,7 +87,7 @@ class FileSource(DataSource):
             ) from error
         return StreamReader(follower, options)
 
-    def _given(self) -> dict[str, str]:
+    def _lower_options(self) -> dict[str, str]:
         return {name.lower(): value for name, value in cast(Any, self.options).items()}
 
     def _plan(self, given: Mapping[str, str], more: Sequence[str]) -> tuple[Plan[Any], Options]:

@@ -49,11 +49,11 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 def own_error(text: str) -> BeanstalkdError | None:
     """Return the error about data or options in the text of Spark's error, if there is one."""
-    found = list(_OWN.finditer(text))
-    kind = getattr(errors, found[-1]["name"], None) if found else None
+    matches = list(_OWN.finditer(text))
+    kind = getattr(errors, matches[-1]["name"], None) if matches else None
     if kind in (errors.MalformedError, errors.DataLossError, PipelineUsageError):
-        made: BeanstalkdError = kind(found[-1]["text"])
-        return made
+        error: BeanstalkdError = kind(matches[-1]["text"])
+        return error
     return None
 
 
@@ -61,8 +61,8 @@ def translate(error: Exception) -> BeanstalkdError:
     text = _whole_text(error)
     if (own := own_error(text)) is not None:
         return own
-    if found := list(_OWN.finditer(text)):
-        return PipelineError(found[-1]["text"])
+    if matches := list(_OWN.finditer(text)):
+        return PipelineError(matches[-1]["text"])
     if _NO_MODULE in text:
         return PipelineUsageError(
             "the executors' Python has no beanstalkd_py; on this machine leave PYSPARK_PYTHON out;"
@@ -80,9 +80,8 @@ def translate(error: Exception) -> BeanstalkdError:
         )
     if _is_usage_error(error):
         return PipelineUsageError(_first_line(_text_of(error)))
-    of_data = list(_OF_DATA.finditer(text))
-    if of_data:
-        return PipelineUsageError(_first_line(of_data[-1]["text"]))
+    if matches := list(_OF_DATA.finditer(text)):
+        return PipelineUsageError(_first_line(matches[-1]["text"]))
     return PipelineError(f"Spark failed: {_reason(error, text)}")
 
 

@@ -44,8 +44,7 @@ def read_store(
     `columns` are read. Options are those of the source `rocketmq_store`. Raises
     PipelineUsageError.
     """
-    given = {"mode": mode, "view": view, **options}
-    return _read(spark, StoreSource, path, columns, given)
+    return _read(spark, StoreSource, path, columns, {"mode": mode, "view": view, **options})
 
 
 def _read(
@@ -56,14 +55,14 @@ def _read(
     options: Mapping[str, object],
 ) -> DataFrame:
     paths = qualified(spark, path)
+    texts = {name: option_text(value) for name, value in options.items()}
     if not (is_connect(spark) and are_local(paths)):
-        return read_files(spark, source.FOLLOWER, paths, columns, options)
+        return read_files(spark, source.FOLLOWER, paths, columns, texts)
     # The server finds its local files, so it plans the read.
     spark.dataSource.register(source)
-    given = {name: option_text(value) for name, value in options.items()}
     if columns is not None:
-        given["columns"] = ",".join(columns)
-    return spark.read.format(source.NAME).options(**given).load(paths)
+        texts["columns"] = ",".join(columns)
+    return spark.read.format(source.NAME).options(**texts).load(paths)
 
 
 def mark_copies(entries: DataFrame) -> DataFrame:

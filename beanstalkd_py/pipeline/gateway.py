@@ -26,7 +26,7 @@ _ERROR_LINE = re.compile(r"(?:Error|Exception|Invalid|Unrecognized|Could not)\b.
 _CAUSE = re.compile(r"^Caused by: (.*)", re.MULTILINE)
 
 
-def launched(settings: Mapping[str, str], is_quiet: bool) -> Any:
+def launch_jvm(settings: Mapping[str, str], is_quiet: bool) -> Any:
     """Start a JVM and return its gateway; return None if spark-submit has started one.
 
     Raises PipelineUsageError without a Java that Spark supports, and PipelineError.
@@ -69,5 +69,5 @@ def _start_error(output: Any) -> PipelineError | PipelineUsageError:
         return PipelineUsageError(f"this Java is too old for Spark; install {JAVA}")
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     causes, error = _CAUSE.findall(text), _ERROR_LINE.search(text)
-    found = [*causes[-1:], *([error[0]] if error else []), *lines[-1:], "it gives no reason"]
-    return PipelineError(f"cannot start Spark: {found[0].strip()}")
+    reasons = [*causes[-1:], *([error[0]] if error else []), *lines[-1:], "it gives no reason"]
+    return PipelineError(f"cannot start Spark: {reasons[0].strip()}")

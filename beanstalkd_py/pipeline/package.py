@@ -73,9 +73,9 @@ def _of_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _origin(module: str) -> Path:
-    found = importlib.util.find_spec(module)
-    assert found is not None and found.origin is not None
-    return Path(found.origin)
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin)
 
 
 def _bootstrap(build: str) -> bytes:

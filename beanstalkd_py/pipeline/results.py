@@ -12,10 +12,10 @@ import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, Observation
+from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
@@ -24,13 +24,10 @@ from beanstalkd_py.pipeline.sources.connect import is_connect
 from beanstalkd_py.pipeline.sources.frames import qualified
 from beanstalkd_py.pipeline.sources.paths import local, true_path
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
-
 TIME_TYPE = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 """INT64 in Parquet. Spark's default INT96 is deprecated, and other readers take it for local."""
-FORMATS = ("parquet", "orc", "csv", "json")
 TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+JSON_OPTIONS = {"timestampFormat": TIMES, "ignoreNullFields": "false"}
 _OPTIONS: dict[str, dict[str, Any]] = {
     "parquet": {"compression": "zstd"},
     "orc": {"compression": "zstd"},
@@ -42,9 +39,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
     },
-    "json": {"timestampFormat": TIMES, "ignoreNullFields": "false"},
+    "json": JSON_OPTIONS,
 }
-_OF_RESULT = re.compile(r"_SUCCESS|part-.*|\..*\.crc")
+_RESULT_FILE = re.compile(r"_SUCCESS|part-.*|\..*\.crc")
 """Files that Spark writes."""
 _NESTED = (ArrayType, MapType, StructType)
 
@@ -54,8 +51,9 @@ def write_result(
 ) -> int:
     """Write rows to the folder `output` and return their number.
 
-    `form` is one of FORMATS. CSV has nested columns as JSON and bytes in base64. With `overwrite`
-    an existing result is replaced once the new one is complete. Raises PipelineUsageError.
+    `form` is parquet, orc, csv or json. CSV has nested columns as JSON and bytes in base64. With
+    `overwrite` an existing result is replaced once the new one is complete. Raises
+    PipelineUsageError.
     """
     spark.conf.set(*TIME_TYPE)
     counted = Observation()
@@ -95,14 +93,13 @@ def flat(rows: DataFrame) -> DataFrame:
 def _cell(name: str, kind: Any) -> Column:
     column = rows_column(name)
     if isinstance(kind, _NESTED):
-        options = {"timestampFormat": TIMES, "ignoreNullFields": "false"}
-        return f.to_json(column, options).alias(name)
+        return f.to_json(column, JSON_OPTIONS).alias(name)
     if isinstance(kind, BinaryType):
         return f.base64(column).alias(name)
     return column
 
 
-def with_names_apart(rows: DataFrame) -> DataFrame:
+def with_unique_names(rows: DataFrame) -> DataFrame:
     """Rename the second of two columns `a` to `a_2`: files need unique names."""
     taken: set[str] = set()
     names: list[str] = []
@@ -124,12 +121,12 @@ class _Folder:
     def __init__(self, spark: SparkSession, output: str) -> None:
         (path,) = qualified(spark, output)
         context: Any = spark.sparkContext
-        here = local(path)
-        if here is not None and Path(here).is_symlink():
-            path = true_path(here)  # replace the target, not the link
+        local_path = local(path)
+        if local_path is not None and Path(local_path).is_symlink():
+            path = true_path(local_path)  # replace the target, not the link
         self._name = output
-        self._make = context._jvm.org.apache.hadoop.fs.Path
-        self._path = self._make(path.rstrip("/") or "/")
+        self._hadoop_path = context._jvm.org.apache.hadoop.fs.Path
+        self._path = self._hadoop_path(path.rstrip("/") or "/")
         self._files = self._path.getFileSystem(context._jsc.hadoopConfiguration())
 
     def check(self, overwrite: bool) -> None:
@@ -141,10 +138,10 @@ class _Folder:
             )
         if not self._files.getFileStatus(self._path).isDirectory():
             raise PipelineUsageError(f"output {self._name} is a file; give a folder")
-        there = list(self._files.listStatus(self._path))
-        names = [each.getPath().getName() if each.isFile() else "" for each in there]
-        is_result = "_SUCCESS" in names and all(map(_OF_RESULT.fullmatch, names))
-        if there and not is_result:
+        entries = list(self._files.listStatus(self._path))
+        names = [each.getPath().getName() if each.isFile() else "" for each in entries]
+        is_result = "_SUCCESS" in names and all(map(_RESULT_FILE.fullmatch, names))
+        if entries and not is_result:
             raise PipelineUsageError(
                 f"output {self._name} has files that are not a result, which --overwrite does not"
                 " remove; give another folder"
@@ -174,7 +171,7 @@ class _Folder:
         self._files.delete(old, True)
 
     def _beside(self, mark: str) -> Any:
-        return self._make(self._path.getParent(), f".{self._path.getName()}.{mark}")
+        return self._hadoop_path(self._path.getParent(), f".{self._path.getName()}.{mark}")
 
     def _rename(self, old: Any, new: Any) -> None:
         if not self._files.rename(old, new):

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.connect_session import SCHEME, connect_session
-from beanstalkd_py.pipeline.gateway import IS_SUBMITTED, launched
+from beanstalkd_py.pipeline.connect_session import PACKAGE, SCHEME, connect_session
+from beanstalkd_py.pipeline.gateway import IS_SUBMITTED, launch_jvm
 from beanstalkd_py.pipeline.sources.paths import expand, local
 from beanstalkd_py.pipeline.sources.task_python import PYTHON
 
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 NAME = "beanstalkd-py"
-PACKAGES = "spark.submit.pyFiles"
-MISSING = "the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' installs it"
+PY_FILES = "spark.submit.pyFiles"
+MISSING_PYSPARK = "the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' installs it"
 
-OF_QUERIES: Mapping[str, str] = {"spark.sql.session.timeZone": "UTC"}
-ANYWHERE: Mapping[str, str] = {**OF_QUERIES, "spark.ui.showConsoleProgress": "false"}
+QUERY_SETTINGS: Mapping[str, str] = {"spark.sql.session.timeZone": "UTC"}
+COMMON_SETTINGS: Mapping[str, str] = {**QUERY_SETTINGS, "spark.ui.showConsoleProgress": "false"}
 LOOPBACK = "127.0.0.1"
 """In place of the name of this machine, which may not resolve."""
-HERE: Mapping[str, str] = {
+LOCAL_SETTINGS: Mapping[str, str] = {
     # Tasks run in the driver: the default of 1 GiB is too little to sort millions of entries.
     "spark.driver.memory": "3g",
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
     "spark.ui.enabled": "false",
 }
-PARTS_A_CORE = 16
+PARTITIONS_PER_CORE = 16
 """Shuffle partitions, each sorted in memory; Spark coalesces small ones."""
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SMALL_BYTES = 64 << 20
-"""Inputs up to this size take longer to compile for than to compute."""
+"""For smaller inputs, compiling the code takes longer than running it."""
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Only the first compiler of Java: the second one takes half of the CPU time of a short run."""
-LAUNCHER = "SPARK_LAUNCHER_OPTS"
+LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS"
 """Environment variable: options of the JVM that only makes the command line of the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """How to run Spark. `master` None: as configured, or on this machine.
+    """How to run Spark. Without `master`, Spark's configuration names it, or it is this machine.
 
     `is_small` tunes a session on this machine to small inputs.
     """
@@ -94,12 +94,12 @@ def are_small(inputs: Sequence[str]) -> bool:
     for pattern in inputs:
         plain = local(pattern)
         try:
-            found = [] if plain is None else expand(plain)
+            paths = [] if plain is None else expand(plain)
         except PipelineUsageError:
-            found = []  # reported when the inputs are read
-        if not found:
+            paths = []  # the read of the inputs reports it
+        if not paths:
             return False
-        for path in found:
+        for path in paths:
             for size in _sizes(Path(path)):
                 left -= size
                 if left < 0:
@@ -112,9 +112,9 @@ def _sizes(path: Path) -> Iterator[int]:
     below = path.rglob("*") if path.is_dir() else [path]
     for file in below:
         with contextlib.suppress(OSError):  # removed meanwhile
-            found = file.stat()
-            if stat.S_ISREG(found.st_mode):
-                yield min(found.st_size, found.st_blocks * 512)
+            status = file.stat()
+            if stat.S_ISREG(status.st_mode):
+                yield min(status.st_size, status.st_blocks * 512)
 
 
 @contextlib.contextmanager
@@ -125,7 +125,7 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
     PipelineUsageError, PipelineError.
     """
     if options.master is not None and options.master.startswith(SCHEME):
-        with connect_session(options.master, {**OF_QUERIES, **options.settings}) as spark:
+        with connect_session(options.master, {**QUERY_SETTINGS, **options.settings}) as spark:
             yield spark
         return
     try:
@@ -133,28 +133,33 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise PipelineUsageError(f"{MISSING} ({error})") from error
+        raise PipelineUsageError(f"{MISSING_PYSPARK} ({error})") from error
     if options.is_quiet:
         _silence()
     _choose_python(options)
-    if _is_here(options):
+    if _is_on_this_machine(options):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    # Otherwise workers import modules from the current folder.
+    # Without it, Python workers would import modules from the current folder.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     with tempfile.TemporaryDirectory(prefix="beanstalkd-py-") as scratch:
-        os.environ.setdefault(LAUNCHER, QUICK_JAVA)
-        gateway = launched(_first_settings(options), options.is_quiet)
+        os.environ.setdefault(LAUNCHER_OPTIONS, QUICK_JAVA)
+        first_settings = {} if IS_SUBMITTED in os.environ else settings_of(options, {})
+        gateway = launch_jvm(first_settings, options.is_quiet)
         SparkContext._ensure_initialized(gateway=gateway)
         conf = SparkConf()
         for name, value in settings_of(options, dict(conf.getAll())).items():
             conf.set(name, value)
         conf.setIfMissing("spark.sql.warehouse.dir", f"file://{scratch}/warehouse")
         conf.setIfMissing("spark.app.name", NAME)
-        with _handlers_kept():
+        with _keeping_interrupt_handler():
             context = SparkContext(conf=conf)
         try:
-            if not is_local(conf.get("spark.master", LOCAL)) and not conf.get(PACKAGES, ""):
-                context.addPyFile(str(_packed(Path(scratch))))
+            if not is_local(conf.get("spark.master", LOCAL)) and not conf.get(PY_FILES, ""):
+                from beanstalkd_py.pipeline.package import write_package
+
+                package = Path(scratch) / PACKAGE
+                write_package(package)
+                context.addPyFile(str(package))
             yield SparkSession(context)
         except KeyboardInterrupt:
             # A call of Java was interrupted, so the connection cannot be used again.
@@ -170,34 +175,37 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
 
 
 def _choose_python(options: SparkOptions) -> None:
-    """Run tasks with this Python unless PYSPARK_PYTHON names another. PipelineUsageError."""
+    """Run tasks with this Python unless PYSPARK_PYTHON names another.
+
+    Raises PipelineUsageError if that is no program.
+    """
     python = os.environ.setdefault(PYTHON, sys.executable)
-    if _is_here(options) and shutil.which(python) is None:
+    if _is_on_this_machine(options) and shutil.which(python) is None:
         raise PipelineUsageError(
             f"{PYTHON} is {python}, which is no program; leave it out, or name a Python that has"
             " beanstalkd_py"
         )
 
 
-def _is_here(options: SparkOptions) -> bool:
+def _is_on_this_machine(options: SparkOptions) -> bool:
     is_submitted = IS_SUBMITTED in os.environ
     return not is_submitted and is_local(settings_of(options, {})["spark.master"])
 
 
 def settings_of(options: SparkOptions, submitted: Mapping[str, str]) -> dict[str, str]:
     """Merge the defaults, the settings of spark-submit and those of the user."""
-    given = {**submitted, **options.settings}
+    explicit = {**submitted, **options.settings}
     if options.master is not None:
-        given["spark.master"] = options.master
-    given.setdefault("spark.master", LOCAL)
-    usual = dict(ANYWHERE)
-    if is_local(given["spark.master"]):
-        parts = _cores(given["spark.master"]) * (1 if options.is_small else PARTS_A_CORE)
-        usual |= {**HERE, "spark.sql.shuffle.partitions": str(parts)}
-        usual |= {JAVA_OPTIONS: QUICK_JAVA} if options.is_small else {}
+        explicit["spark.master"] = options.master
+    master = explicit.setdefault("spark.master", LOCAL)
+    defaults = dict(COMMON_SETTINGS)
+    if is_local(master):
+        partitions = _cores(master) * (1 if options.is_small else PARTITIONS_PER_CORE)
+        defaults |= {**LOCAL_SETTINGS, "spark.sql.shuffle.partitions": str(partitions)}
+        defaults |= {JAVA_OPTIONS: QUICK_JAVA} if options.is_small else {}
     if options.is_quiet:
-        usual["spark.log.level"] = "ERROR"
-    return {**usual, **given}
+        defaults["spark.log.level"] = "ERROR"
+    return {**defaults, **explicit}
 
 
 def _cores(master: str) -> int:
@@ -207,13 +215,8 @@ def _cores(master: str) -> int:
     return int(count) if count.isdecimal() else 1
 
 
-def _first_settings(options: SparkOptions) -> dict[str, str]:
-    """Return the settings that the JVM needs at its start, such as its memory."""
-    return {} if IS_SUBMITTED in os.environ else settings_of(options, {})
-
-
 @contextlib.contextmanager
-def _handlers_kept() -> Iterator[None]:
+def _keeping_interrupt_handler() -> Iterator[None]:
     """Remove PySpark's handler of Ctrl-C, which calls Java during a call of Java."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -233,14 +236,6 @@ def _silence() -> None:
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     warnings.filterwarnings("ignore", module=r"pyspark\b")
-
-
-def _packed(folder: Path) -> Path:
-    from beanstalkd_py.pipeline.package import write_package
-
-    path = folder / "beanstalkd-py.zip"
-    write_package(path)
-    return path
 
 
 def _stop(context: Any, gateway: Any) -> None:

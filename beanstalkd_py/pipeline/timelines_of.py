@@ -41,19 +41,19 @@ def timelines_of(
     the faults. A job in a binlog and one in a store are the same if host, id and time of the put
     are equal. Raises PipelineUsageError.
     """
-    given = inputs if isinstance(inputs, Inputs) else sort_inputs(spark, inputs)
-    found = []
-    if given.stores:
-        messages = read_counted(read_store, spark, given.stores, MESSAGE_COLUMNS, mode, damage)
-        found.append(timelines_of_messages(messages))
-    if given.binlogs:
-        entries = read_counted(read_binlog, spark, given.binlogs, COLUMNS, mode, damage)
-        # The damage is counted in the first read only.
-        again = read_binlog(spark, given.binlogs, columns=ENDS_COLUMNS, mode=mode)
-        found.append(timelines(entries, ends_of(again)))
-    if len(found) == 1:
-        return found[0]
-    ended, of_entries = found
+    paths = inputs if isinstance(inputs, Inputs) else sort_inputs(spark, inputs)
+    frames = []
+    if paths.stores:
+        messages = read_counted(read_store, spark, paths.stores, MESSAGE_COLUMNS, mode, damage)
+        frames.append(timelines_of_messages(messages))
+    if paths.binlogs:
+        entries = read_counted(read_binlog, spark, paths.binlogs, COLUMNS, mode, damage)
+        # Only the first read counts damage.
+        again = read_binlog(spark, paths.binlogs, columns=ENDS_COLUMNS, mode=mode)
+        frames.append(timelines(entries, ends_of(again)))
+    if len(frames) == 1:
+        return frames[0]
+    ended, of_entries = frames
     return ended.unionByName(of_entries.join(ended.select(*_JOB), [*_JOB], "left_anti"))
 
 
@@ -64,14 +64,14 @@ def bodies_of(
 
     Raises PipelineUsageError.
     """
-    given = inputs if isinstance(inputs, Inputs) else sort_inputs(spark, inputs)
-    found = []
-    if given.binlogs:
-        entries = read_binlog(spark, given.binlogs, columns=BODY_COLUMNS, mode=mode)
-        found.append(bodies_of_entries(entries))
-    if given.stores:
-        found.append(_of_messages(read_store(spark, given.stores, columns=_BODY, mode=mode)))
-    return found[0] if len(found) == 1 else found[0].unionByName(found[1])
+    paths = inputs if isinstance(inputs, Inputs) else sort_inputs(spark, inputs)
+    frames = []
+    if paths.binlogs:
+        entries = read_binlog(spark, paths.binlogs, columns=BODY_COLUMNS, mode=mode)
+        frames.append(bodies_of_entries(entries))
+    if paths.stores:
+        frames.append(_of_messages(read_store(spark, paths.stores, columns=_BODY, mode=mode)))
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
 def _of_messages(messages: DataFrame) -> DataFrame:

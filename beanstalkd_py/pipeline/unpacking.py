@@ -64,9 +64,9 @@ def _own_folder() -> Any:
     folder = pathlib.Path(tempfile.gettempdir()) / f"beanstalkd_py-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-        if is_own and not found.st_mode & 0o022:
+        status = folder.lstat()
+        is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if is_own and not status.st_mode & 0o022:
             return folder
     except OSError:
         pass

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS
-from beanstalkd_py.pipeline.damage_count import read_counted
+from beanstalkd_py.pipeline.damage_count import DamageCount, read_counted
 from beanstalkd_py.pipeline.frames import read_binlog, read_store
+from beanstalkd_py.pipeline.inputs import Inputs
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Needs
 from beanstalkd_py.pipeline.jobs.run import frame_of
 from beanstalkd_py.pipeline.stores.tables import VIEWS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from beanstalkd_py.pipeline.damage_count import DamageCount
-    from beanstalkd_py.pipeline.inputs import Inputs
 
 ENTRIES = "entries"
 OF_STORES = {"messages": "messages", "queues": "queues", "index_entries": "index"}
@@ -74,16 +70,16 @@ def _of_files(
         return [each for each in names if each not in COSTLY or each in words]
 
     if name == ENTRIES:
-        _need(inputs.binlogs, name, "binlogs")
+        _require(inputs.binlogs, name, "binlogs")
         columns = without_costly([column.name for column in COLUMNS])
         return read_counted(read_binlog, spark, inputs.binlogs, columns, mode, damage)
-    _need(inputs.stores, name, "history stores")
+    _require(inputs.stores, name, "history stores")
     view = OF_STORES[name]
     columns = without_costly([column.name for column in VIEWS[view]])
     read = partial(read_store, view=view)
     return read_counted(read, spark, inputs.stores, columns, mode, damage)
 
 
-def _need(paths: tuple[str, ...], name: str, what: str) -> None:
+def _require(paths: tuple[str, ...], name: str, what: str) -> None:
     if not paths:
         raise PipelineUsageError(f"the view {name} needs {what}; give one by --input PATH")

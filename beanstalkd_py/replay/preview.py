@@ -47,10 +47,10 @@ def preview_replay(
     items: Iterable[RangeItem], matches: MessageFilter, overrides: JobOverrides, done: list[int]
 ) -> Preview:
     """Preview all items but those at the offsets `done`, which were put before."""
-    found, done_offsets = Preview(), set(done)
+    preview, done_offsets = Preview(), set(done)
     for item in items:
         if item.message is None:
-            found.lost += 1
+            preview.lost += 1
         elif item.offset not in done_offsets and matches(item.message):
-            found.add(item.message, overrides)
-    return found
+            preview.add(item.message, overrides)
+    return preview

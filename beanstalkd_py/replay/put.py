@@ -1,7 +1,7 @@
 """Put the messages of a time range of a topic, and record the progress.
 
-Jobs are put in batches. The progress is recorded after each batch, so that a kill leaves at most
-one batch of jobs that were put and not recorded. These are put again; no job is omitted.
+The replay records its progress after each batch of jobs. After a kill it puts at most one batch
+again, and omits no job.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _TOO_BIG = "JOB_TOO_BIG"
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A message of the batch: a job to put, or the field of ReplayState that counts it.
+    """A message of the batch.
 
-    It has neither if the message does not match, or was put before.
+    It has a job to put, or the field of ReplayState that counts it; neither if the message does not
+    match, or was put before.
     """
 
     offset: int

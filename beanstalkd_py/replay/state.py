@@ -1,8 +1,8 @@
 """Progress of a replay in a file that is valid after a kill at any moment.
 
-The file is text. Its first line identifies the replay. Two slots for the progress follow, which are
-written in turn, each with a checksum, so that one of them is always valid. A process holds a lock
-on the file while it uses it.
+The file is text. Its first line identifies the replay. Two slots for the progress follow, each with
+a checksum; the replay writes them in turn, so that one is always valid. A process locks the file
+while it uses the file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Replay:
 
 @dataclass(slots=True)
 class ReplayState:
-    """Progress: done are all messages before `offset` of the log, and those in `done_beyond`.
+    """Progress: the messages before log offset `offset` and those at `done_beyond` are done.
 
     The other fields are numbers of messages; `looked_at` is their total, `put` the jobs put.
     """
@@ -78,7 +78,7 @@ class ReplayState:
 
     @property
     def missing(self) -> int:
-        """Return the number of selected messages that could not be put."""
+        """The number of selected messages that could not be put."""
         return self.left_out + self.too_big + self.damaged + self.expired
 
 
@@ -106,9 +106,10 @@ def _decode(path: Path, data: bytes) -> tuple[Replay, ReplayState] | None:
         text = f"{path} is not the state of a replay; remove it, or use another --state FILE"
         raise errors.ToolUsageError(text)
     state = ReplayState()
-    for slot in sorted(_slots(data, _slots_begin(len(line) + 1)), key=lambda one: one["number"]):
-        del slot["number"]
-        state = ReplayState(**slot)
+    if slots := _slots(data, _slots_begin(len(line) + 1)):
+        newest = max(slots, key=lambda slot: int(slot["number"]))
+        del newest["number"]
+        state = ReplayState(**newest)
     return Replay(**identity), state
 
 
@@ -169,12 +170,12 @@ class StateFile:
     def load(self) -> tuple[Replay, ReplayState] | None:
         """Read the file as the function `load`. Raises ToolUsageError."""
         data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
-        found = _decode(self.path, data) if data else None
-        if found is not None:
+        recorded = _decode(self.path, data) if data else None
+        if recorded is not None:
             self._begin = _slots_begin(data.index(b"\n") + 1)
             numbers = [int(slot["number"]) for slot in _slots(data, self._begin)]
             self._number = max(numbers, default=0)
-        return found
+        return recorded
 
     def begin(self, replay: Replay) -> None:
         """Record a replay that has put nothing yet, and sync. Raises OutputError."""

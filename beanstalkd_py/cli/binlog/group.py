@@ -23,7 +23,8 @@ def binlog() -> None:
     """
 
 
-for command in (read_commands.dump, read_commands.stats, read_commands.verify):
-    binlog.add_command(command)
-for command in (rewrite_commands.compact, rewrite_commands.repair, rewrite_commands.reshard):
+for command in (
+    *(read_commands.dump, read_commands.stats, read_commands.verify),
+    *(rewrite_commands.compact, rewrite_commands.repair, rewrite_commands.reshard),
+):
     binlog.add_command(command)

@@ -24,10 +24,7 @@ DAMAGED = 1
 STATES = ("ready", "reserved", "delayed", "buried", "deleted")
 
 FOLDER = click.argument(
-    "folder",
-    metavar="FOLDER",
-    type=click.Path(path_type=Path),
-    shell_complete=complete_folder,
+    "folder", metavar="FOLDER", type=click.Path(path_type=Path), shell_complete=complete_folder
 )
 
 
@@ -117,14 +114,14 @@ def dump(
     try:
         with folder_usage_errors():
             # --follow may wait for the first file.
-            found = inspect_folder(folder) if follow else inspect_files(folder)
+            inspected = inspect_folder(folder) if follow else inspect_files(folder)
         if not as_json:
-            click.secho(dumping.headings(found), bold=True, nl=False)
+            click.secho(dumping.headings(inspected), bold=True, nl=False)
             sys.stdout.flush()
         with _read_errors(folder):
             if follow:
-                dumping.follow(found, selection, sink)
-            clean = dumping.dump(found, selection, sink)
+                dumping.follow(inspected, selection, sink)
+            clean = dumping.dump(inspected, selection, sink)
             out.flush()
     except BrokenPipeError:
         # The reader has closed the pipe; Python's flush at exit must not fail again.
@@ -160,9 +157,9 @@ def verify(as_json: bool, folder: Path) -> int:
             click.echo(str(damage))
 
     with folder_usage_errors():
-        found = inspect_files(folder)
+        inspected = inspect_files(folder)
     with _read_errors(folder):
-        verdict = check(found, report)
+        verdict = check(inspected, report)
     if as_json:
         output.write_json(verdict.to_json())
     else:
@@ -198,9 +195,9 @@ def stats(as_json: bool, folder: Path) -> int:
     from beanstalkd_py.binlog.folders import inspect_files
 
     with folder_usage_errors():
-        found = inspect_files(folder)
+        inspected = inspect_files(folder)
     with _read_errors(folder):
-        usage = folder_usage(found)
+        usage = folder_usage(inspected)
     if as_json:
         output.write_json(usage.to_json())
     else:

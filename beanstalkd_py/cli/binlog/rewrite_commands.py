@@ -11,19 +11,20 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.layout import HISTORY_ID, MOST_SHARDS, Layout
-from beanstalkd_py.cli.argument_types import INT64_MAX, Number
+from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.binlog.read_commands import FOLDER, folder_usage_errors
-from beanstalkd_py.cli.options import AS_JSON, complete_folder, folder_option, option
+from beanstalkd_py.cli.options import AS_JSON, complete_folder, count_option, folder_option, option
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server import options
 from beanstalkd_py.server.logging.setup import set_up_logging
 from beanstalkd_py.server.parent.folder_checks import check_binlog_folder, check_history_folder
 from beanstalkd_py.server.process import privileges
 
-_FILE_SIZE = option(
+_FILE_SIZE = count_option(
     "-s --file-size",
     "Size of a new file.",
-    Number("a number of bytes", minimum=1, maximum=INT64_MAX),
+    "bytes",
+    minimum=1,
     metavar="BYTES",
     default=options.DEFAULT_FILE_SIZE,
 )
@@ -32,17 +33,16 @@ _ARCHIVE_FIRST = folder_option(
 )
 
 
-def _archive_rules(history: str | None, top: Path) -> options.ServeOptions | None:
-    """Return the archiver's settings for binlog folder `top`; None without a history.
+def _archiver_options(history: str | None, top: Path) -> options.ServeOptions | None:
+    """Return the options of an archiver for binlog folder `top`; None without `history`.
 
-    Raises HistoryFolderError. Raises ToolUsageError if the folder has a history and `history` is
-    None.
+    Raises HistoryFolderError, and ToolUsageError if only the folder has a history.
     """
     if history is None:
-        for mark in (*top.glob(HISTORY_ID), *top.glob(f"shard-*/{HISTORY_ID}")):
+        for id_file in (*top.glob(HISTORY_ID), *top.glob(f"shard-*/{HISTORY_ID}")):
             raise errors.ToolUsageError(
                 f"{top} has a history; use --history DIR to archive finished jobs first,"
-                f" or remove {mark} to drop them"
+                f" or remove {id_file} to drop them"
             )
         return None
     check_history_folder(history, str(top))
@@ -83,18 +83,18 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     privileges.raise_descriptor_limit()
     with folder_usage_errors():
         inspect_files(folder)
-        rules = _archive_rules(history, folder)
-        with creating_as_owner_of(folder), locked_folder(folder, writing=True) as found:
-            if rules is not None:
-                archive_before_reshard(rules, [shard.path for shard in found.shards])
+        archiver = _archiver_options(history, folder)
+        with creating_as_owner_of(folder), locked_folder(folder, writing=True) as locked:
+            if archiver is not None:
+                archive_before_reshard(archiver, [shard.path for shard in locked.shards])
             steps = Steps(progress=progress_on_stderr(logging.INFO, "compacting", "bytes"))
-            done = compact_folder(found, file_size, steps)
+            result = compact_folder(locked, file_size, steps)
     if as_json:
-        click.echo(json.dumps(done.to_json()))
+        click.echo(json.dumps(result.to_json()))
     else:
         click.echo(
-            f"freed {counted(done.freed, 'byte')}; jobs: {done.jobs},"
-            f" files: {done.files_before} before, {done.files_after} now"
+            f"freed {counted(result.freed, 'byte')}; jobs: {result.jobs},"
+            f" files: {result.files_before} before, {result.files_after} now"
         )
     return 0
 
@@ -131,19 +131,19 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
 
     set_up_logging(1)
     privileges.raise_descriptor_limit()
-    with folder_usage_errors(), locked_folder(inspect_files(folder).top, writing=False) as found:
+    with folder_usage_errors(), locked_folder(inspect_files(folder).top, writing=False) as locked:
         steps = Steps(progress=progress_on_stderr(logging.INFO, "repairing", "bytes"))
         target = default_output(folder) if output is None else output
-        done = repair_folder(found, target, file_size, steps)
+        result = repair_folder(locked, target, file_size, steps)
     if as_json:
-        click.echo(json.dumps(done.to_json()))
+        click.echo(json.dumps(result.to_json()))
         return 0
-    for damage in done.damage:
+    for damage in result.damage:
         click.echo(str(damage))
-    if done.output is None:
+    if result.output is None:
         click.echo("no damage found; nothing was written")
     else:
-        click.echo(f"wrote {done.output}; jobs: {done.jobs}, files: {done.files}")
+        click.echo(f"wrote {result.output}; jobs: {result.jobs}, files: {result.files}")
     return 0
 
 
@@ -183,4 +183,4 @@ def reshard(workers: int, colocate: str, file_size: int, history: str | None, fo
     with folder_usage_errors():
         check_binlog_folder(str(folder))
         privileges.raise_descriptor_limit()
-        reshard_here(folder, layout, file_size, logging.INFO, _archive_rules(history, folder))
+        reshard_here(folder, layout, file_size, logging.INFO, _archiver_options(history, folder))

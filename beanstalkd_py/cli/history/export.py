@@ -106,8 +106,9 @@ def export(
     if form == PARQUET:
         write_parquet = _parquet_writer(output, file_rows, file_bytes)
     elif file_rows or file_bytes or output is not None:
-        text = "--output, --file-rows and --file-bytes require --format parquet"
-        raise errors.ToolUsageError(text)
+        raise errors.ToolUsageError(
+            "--output, --file-rows and --file-bytes require --format parquet"
+        )
 
     def messages(store: StoreReader) -> Iterator[Stored]:
         # Read errors must not be reported as write errors.
@@ -115,12 +116,12 @@ def export(
             yield from messages_of(options, store, tube, time_range(since, until))
 
     with options.reading() as store:
-        chosen = filter(matches, messages(store))
+        selected = filter(matches, messages(store))
         if write_parquet is not None:
-            write_parquet(chosen)
+            write_parquet(selected)
         else:
             with Lines(as_json=True) as lines:
-                for message in chosen:
+                for message in selected:
                     lines.add(message)
     matches.warn()
     return options.status

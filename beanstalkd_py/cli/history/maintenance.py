@@ -117,12 +117,9 @@ def expire(options: StoreOptions, before: int, as_json: bool) -> int:
             if missing := store.recovered.missing_bytes:
                 output.notice(f"{folder} lacks {missing} durable bytes of its log")
             expired = store.expire(now)
-    if as_json:
-        output.write_json(dataclasses.asdict(expired))
-    else:
-        log = counted(expired.log_files, "log file")
-        queues = counted(expired.queue_files, "queue file")
-        output.write_line(f"removed {log}, {queues}, {counted(expired.index_files, 'index file')}")
+    log, queues = counted(expired.log_files, "log file"), counted(expired.queue_files, "queue file")
+    text = f"removed {log}, {queues}, {counted(expired.index_files, 'index file')}"
+    output.write_result(as_json, dataclasses.asdict(expired), text)
     return 0
 
 
@@ -135,10 +132,10 @@ _ROWS = {
     "open-jobs": "unfinished jobs",
     "behind-bytes": "bytes of the binlog not read yet",
     "waiting-bytes": "bytes of binlog files kept for it",
-    "most-bytes": "limit of these",
+    "most-bytes": "limit of kept binlog bytes",
     "store-bytes": "bytes of the history",
     "lost-files": "binlog files removed unread",
-    "lost-bytes": "bytes of these",
+    "lost-bytes": "bytes of removed binlog files",
     "faults": "damaged places in the binlog",
     "missing-bytes": "bytes missing from its log at start",
     "orphans": "finished jobs without earlier events",
@@ -166,14 +163,14 @@ def status(connect: Connect, as_json: bool) -> int:
     Exit status 1 if the archiver is not serving, keeps restarting, or has no disk space.
     """
     with connect() as control:
-        found = control.ask("history")
+        reply = control.ask("history")
     if as_json:
-        output.write_json(found)
+        output.write_json(reply)
     else:
-        suffix = ", keeps restarting" if found["keeps-restarting"] else ""
-        shown = {**found, "state": f"{found['state']}{suffix}"}
-        keys = [key for key in _ROWS if key not in _OPTIONAL or found[key]]
+        suffix = ", keeps restarting" if reply["keeps-restarting"] else ""
+        shown = {**reply, "state": f"{reply['state']}{suffix}"}
+        keys = [key for key in _ROWS if key not in _OPTIONAL or reply[key]]
         rows: list[output.Row] = [(_ROWS[key], shown[key]) for key in keys]
         output.write_table(output.Table(("history", ""), rows))
-    healthy = found["state"] == "serving" and not found["keeps-restarting"] and not found["refused"]
-    return 0 if healthy else 1
+    is_serving = reply["state"] == "serving" and not reply["keeps-restarting"]
+    return 0 if is_serving and not reply["refused"] else 1

@@ -120,21 +120,23 @@ def full_text(message: Stored) -> str:
 def timeline_lines(timeline: str) -> list[str] | None:
     """Format one line per event with the seconds since the previous one; None if invalid."""
     lines: list[str] = []
-    before: int | None = None
+    previous_ns: int | None = None
     for text in timeline.split(";"):
         if omitted := _OMITTED.fullmatch(text):
             lines.append(f"{'':27}  {'':>12}  ({omitted[1]} events omitted)")
-            before = None
+            previous_ns = None
             continue
         event = _EVENT.fullmatch(text)
         if event is None:
             return None
-        kind, at, more = event.groups()
-        now = None if at == "?" else int(at)
-        at_text = "?" if now is None else time_text(now // 1000, "microseconds")
-        since = "" if before is None or now is None else f"+{(now - before) / 1e9:.6f}"
-        lines.append(f"{at_text:27}  {since:>12}  {kind}{more.replace(',', ' ')}")
-        before = now
+        kind, at, fields = event.groups()
+        at_ns = None if at == "?" else int(at)
+        at_text = "?" if at_ns is None else time_text(at_ns // 1000, "microseconds")
+        since = ""
+        if previous_ns is not None and at_ns is not None:
+            since = f"+{(at_ns - previous_ns) / 1e9:.6f}"
+        lines.append(f"{at_text:27}  {since:>12}  {kind}{fields.replace(',', ' ')}")
+        previous_ns = at_ns
     return lines
 
 
@@ -148,15 +150,15 @@ def show(messages: Iterable[Stored], as_json: bool, paging: AbstractContextManag
     failures: list[OSError] = []
 
     def texts() -> Iterator[str]:
-        before = ""
+        separator = ""
         try:
             if not as_json:
                 yield HEADINGS
-                before = "\n"  # click ends the last line
+                separator = "\n"  # click ends the last line
             for message in messages:
-                yield before + (json.dumps(to_json(message)) if as_json else line_of(message))
-                before = "\n"
-        except OSError as error:  # click would take it for the end of the pager
+                yield separator + (json.dumps(to_json(message)) if as_json else line_of(message))
+                separator = "\n"
+        except OSError as error:  # click takes it for the end of the pager
             failures.append(error)
 
     # As git: do not clear the screen, truncate long lines, exit if the text fits.

@@ -8,12 +8,7 @@ from typing import Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_types import (
-    UINT32_MAX,
-    GivenTimeType,
-    Number,
-    Rate,
-)
+from beanstalkd_py.cli.argument_types import UINT32_MAX, Number, Rate, TimeArgumentType
 from beanstalkd_py.cli.connection_options import TubeType, server_options
 from beanstalkd_py.cli.history.replay_request import ReplayRequest, resolve
 from beanstalkd_py.cli.history.replay_run import run_replay, show_preview
@@ -22,20 +17,20 @@ from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions
 from beanstalkd_py.cli.options import Decorator, option
 
 
-def _number(name: str, what: str, text: str) -> Decorator:
+def _uint32_option(name: str, what: str, text: str) -> Decorator:
     return option(f"--{name}", text, Number(what, maximum=UINT32_MAX))
 
 
 @click.command()
-@option("--from since", "Only jobs that ended at TIME or later.", GivenTimeType())
-@option("--to until", "Only jobs that ended before TIME.  [default: now]", GivenTimeType())
+@option("--from since", "Only jobs that ended at TIME or later.", TimeArgumentType())
+@option("--to until", "Only jobs that ended before TIME.  [default: now]", TimeArgumentType())
 @option("--into", "Put the jobs into this tube instead.", TubeType())
 @filter_option
 @option("--rate", "Jobs per second, spread evenly.  [default: unlimited]", Rate())
-@_number("pri", "a priority", "Replace the priority of all jobs.")
-@_number("delay", "a number of seconds", "Delay all jobs by N seconds.")
+@_uint32_option("pri", "a priority", "Replace the priority of all jobs.")
+@_uint32_option("delay", "a number of seconds", "Delay all jobs by N seconds.")
 @option("--keep-delay", "Delay each job as in its last put.", is_flag=True)
-@_number("ttr", "a number of seconds", "Replace the TTR of all jobs.")
+@_uint32_option("ttr", "a number of seconds", "Replace the TTR of all jobs.")
 @option("--dry-run", "Print what would be put, without connecting.", is_flag=True)
 @option(
     "--state", "File for the progress.", click.Path(path_type=Path, dir_okay=False), metavar="FILE"
@@ -52,7 +47,7 @@ def replay(
     ttr: int | None,
     keep_delay: bool,
     dry_run: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> int:
     """Put finished jobs of TUBE into a server again.
 
@@ -87,9 +82,9 @@ def replay(
 
     if keep_delay and delay is not None:
         raise errors.ToolUsageError("--delay and --keep-delay exclude each other")
-    Filters(given["filters"])  # report an invalid filter before opening the store
+    Filters(arguments["filters"])  # report an invalid filter before opening the store
     overrides = JobOverrides(pri, delay, ttr, keep_delay)
     with options.reading() as store:
-        request = ReplayRequest(options=options, store=store, overrides=overrides, **given)
+        request = ReplayRequest(options=options, store=store, overrides=overrides, **arguments)
         run = show_preview if dry_run else run_replay
         return run(request, resolve(request))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_types import GivenTime
+from beanstalkd_py.cli.argument_types import TimeArgument
 from beanstalkd_py.cli.connection_options import Server, TubeType
 from beanstalkd_py.cli.history.message_format import time_text
-from beanstalkd_py.cli.history.search import Filters, time_range
+from beanstalkd_py.cli.history.search import time_range
 from beanstalkd_py.cli.history.store_options import StoreOptions, topic_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from beanstalkd_py.replay.state import Replay, ReplayState
 
     Report = Callable[[Fault], None]
-    Progress = tuple[Replay, ReplayState]
+    RecordedReplay = tuple[Replay, ReplayState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class ReplayRequest:
     server: Server
     tube: str
     into: str | None
-    since: GivenTime | None
-    until: GivenTime | None
+    since: TimeArgument | None
+    until: TimeArgument | None
     filters: tuple[str, ...]
     rate: float | None
     overrides: JobOverrides
@@ -48,12 +48,8 @@ class ReplayRequest:
     restart: bool
     as_json: bool
 
-    def matches(self) -> Filters:
-        """Raises ToolUsageError for an invalid filter."""
-        return Filters(self.filters)
-
     def messages(self, replay: Replay, offset: int, report: Report) -> MessageRange:
-        """Return the messages from an offset of the log on."""
+        """Return the messages from a log offset on, before --filter."""
         from beanstalkd_py.history.queries.ranges import MessageRange
 
         return MessageRange(
@@ -83,26 +79,29 @@ class ReplayRequest:
         name = re.sub(r"[^A-Za-z0-9._-]", "_", replay.into)[:60]
         return folder / "beanstalkd-py" / f"replay-{name}-{digest}.state"
 
-    def resumed(self, replay: Replay, load: Callable[[], Progress | None]) -> Progress | None:
-        """Return the replay to continue, read by `load`; None to start. Raises ToolUsageError.
+    def resumed(
+        self, replay: Replay, load: Callable[[], RecordedReplay | None]
+    ) -> RecordedReplay | None:
+        """Return the replay to continue, as `load` reads it; None to start `replay`.
 
-        The replay must have messages, whatever --filter selects, or be the one of the file.
+        Raises ToolUsageError if the state file has another replay, or if a replay to start has no
+        message, even without --filter.
         """
-        before = None if self.restart else load()
-        if before is not None:
-            _check_same_replay(self.state_path(replay), before[0], replay)
+        recorded = None if self.restart else load()
+        if recorded is not None:
+            _check_same_replay(self.state_path(replay), recorded[0], replay)
         elif next(iter(self.messages(replay, 0, _ignore)), None) is None:
             times = range_text(replay)
             raise errors.ToolUsageError(f"tube {self.tube} has no job stored {times}")
-        return before
+        return recorded
 
 
 def _ignore(_fault: object) -> None:
-    """Report nothing, because the run itself reports damage."""
+    """Drop a fault, because the run reports it."""
 
 
 def resolve(request: ReplayRequest) -> Replay:
-    """Return the replay as it is if it starts now. Raises ToolUsageError."""
+    """Return the replay that starts now. Raises ToolUsageError."""
     from beanstalkd_py.replay.state import Replay
 
     store, since, until = request.store, request.since, request.until
@@ -113,7 +112,7 @@ def resolve(request: ReplayRequest) -> Replay:
     return Replay(
         store=os.path.realpath(request.options.folder),
         topic=topic,
-        into=request.into or _own_tube(store, topic),
+        into=request.into or _tube_of_topic(store, topic),
         since=since.text if since else "",
         until=until.text if until else "",
         filters=sorted(set(request.filters)),
@@ -124,7 +123,7 @@ def resolve(request: ReplayRequest) -> Replay:
     )
 
 
-def _own_tube(store: StoreReader, topic: str) -> str:
+def _tube_of_topic(store: StoreReader, topic: str) -> str:
     from beanstalkd_py.history.queries.listing import messages_of_topic
     from beanstalkd_py.history.topics import tube_of, unescape
 
@@ -137,17 +136,17 @@ def _own_tube(store: StoreReader, topic: str) -> str:
     return tube
 
 
-def _check_same_replay(path: Path, found: Replay, replay: Replay) -> None:
+def _check_same_replay(path: Path, recorded: Replay, replay: Replay) -> None:
     """Raise ToolUsageError if the state file belongs to another replay or store."""
-    if found.key != replay.key:
+    if recorded.key != replay.key:
         names = ("store", "topic", "into", "from", "to", "filter")
-        pairs = zip(names, found.key, replay.key, strict=True)
+        pairs = zip(names, recorded.key, replay.key, strict=True)
         differing = ", ".join(name for name, before, now in pairs if before != now)
         raise errors.ToolUsageError(
             f"{path} belongs to a replay with another {differing};"
             " use another --state FILE, or --restart"
         )
-    if found.log_end > replay.log_end:
+    if recorded.log_end > replay.log_end:
         raise errors.ToolUsageError(
             f"the store has been replaced since {path} was written; use --restart"
         )

@@ -15,6 +15,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.cli.formatting import short_time
 from beanstalkd_py.cli.history.message_format import one_line, time_text
 from beanstalkd_py.cli.history.replay_request import ReplayRequest, range_text
+from beanstalkd_py.cli.history.search import Filters
 from beanstalkd_py.cli.history.store_options import DAMAGED, translate_errors
 from beanstalkd_py.cli.interrupts import pending_interrupts
 from beanstalkd_py.cli.output import Table, notice, write_json, write_line, write_table
@@ -48,20 +49,20 @@ def run_replay(request: ReplayRequest, replay: Replay) -> int:
     from beanstalkd_py.replay.state import ReplayState, StateFile, load
 
     path, state = request.state_path(replay), ReplayState()
-    if before := request.resumed(replay, partial(load, path)):
-        state = before[1]
+    if recorded := request.resumed(replay, partial(load, path)):
+        state = recorded[1]
         if state.is_finished:
-            return report_finished(request, *before, path)
+            return _report_finished(request, *recorded, path)
     try:
         with request.server.connect() as connection, StateFile.locked(path) as file:
             # Another process may have changed the file before this one locked it.
-            before = request.resumed(replay, file.load)
-            if before is None:
+            recorded = request.resumed(replay, file.load)
+            if recorded is None:
                 replay, state = _begin(request, file, replay), ReplayState()
             else:
-                replay, state = before
+                replay, state = recorded
                 if state.is_finished:
-                    return report_finished(request, replay, state, path)
+                    return _report_finished(request, replay, state, path)
                 _continue(request, replay, state)
             return _run(request, connection, file, replay, state)
     except (errors.RefusedError, errors.NoConnectionError) as error:
@@ -86,10 +87,10 @@ def _continue(request: ReplayRequest, replay: Replay, state: ReplayState) -> Non
     log_begin = request.store.log.begin
     if log_begin <= max(replay.log_begin, state.offset):
         return
-    # Count messages that have expired from the store since.
-    gone = max(replay.total - state.looked_at - request.count(replay, state.offset), 0)
-    state.expired += gone
-    state.looked_at += gone
+    # The store has removed files since, with messages of the replay.
+    expired = max(replay.total - state.looked_at - request.count(replay, state.offset), 0)
+    state.expired += expired
+    state.looked_at += expired
     state.offset = log_begin
 
 
@@ -103,7 +104,7 @@ def _run(
     from beanstalkd_py.replay.put import Replayer
 
     put_before, started_mono = state.put, time.monotonic()
-    matches = request.matches()
+    matches = Filters(request.filters)
 
     def read() -> Iterator[RangeItem]:
         # Read errors must not be reported as errors of the connection.
@@ -174,7 +175,7 @@ def _time(seconds: float) -> str:
     return time_text(int(seconds * 1000)) or "-"
 
 
-def report_finished(request: ReplayRequest, replay: Replay, state: ReplayState, path: Path) -> int:
+def _report_finished(request: ReplayRequest, replay: Replay, state: ReplayState, path: Path) -> int:
     if request.as_json:
         _report(request, replay, state, path, 0, 0.0)
     else:
@@ -226,56 +227,57 @@ def show_preview(request: ReplayRequest, replay: Replay) -> int:
     from beanstalkd_py.replay.state import ReplayState, load
 
     path, state = request.state_path(replay), ReplayState()
-    if before := request.resumed(replay, partial(load, path)):
-        replay, state = before
+    if recorded := request.resumed(replay, partial(load, path)):
+        replay, state = recorded
         if state.is_finished:
-            return report_finished(request, replay, state, path)
+            return _report_finished(request, replay, state, path)
     messages = request.messages(replay, state.offset, request.options.report_fault)
-    matches = request.matches()
-    found = preview_replay(messages, matches, request.overrides, state.done_beyond)
+    matches = Filters(request.filters)
+    preview = preview_replay(messages, matches, request.overrides, state.done_beyond)
     matches.warn()
     if request.as_json:
-        write_json(_preview_json(request, replay, state, found))
+        write_json(_preview_json(request, replay, state, preview))
         return request.options.status
     if state.put:
         notice(f"{counted(state.put)} put before; this is the rest")
-    kinds = sorted(found.kinds.items())
+    kinds = sorted(preview.kinds.items())
     rows = [(pri, tag or "-", kind.jobs, kind.bytes) for (pri, tag), kind in kinds[:MAX_ROWS]]
     if rows:
         write_table(Table(("pri", "tag", "jobs", "bytes"), [*rows]))
     if len(kinds) > MAX_ROWS:
         notice(f"{len(kinds) - MAX_ROWS} more priorities and tags; --json prints all")
-    write_line(_preview_text(request, replay, found))
+    write_line(_preview_text(request, replay, preview))
     return request.options.status
 
 
-def _preview_text(request: ReplayRequest, replay: Replay, found: Preview) -> str:
-    text = f"would put {counted(found.jobs)} of {counted(found.bytes, 'byte')} into {replay.into}"
-    if found.first_at is not None and found.last_at is not None:
-        text += f", stored {time_text(found.first_at)} to {time_text(found.last_at)}"
+def _preview_text(request: ReplayRequest, replay: Replay, preview: Preview) -> str:
+    jobs, size = counted(preview.jobs), counted(preview.bytes, "byte")
+    text = f"would put {jobs} of {size} into {replay.into}"
+    if preview.first_at is not None and preview.last_at is not None:
+        text += f", stored {time_text(preview.first_at)} to {time_text(preview.last_at)}"
     if request.rate:
-        duration = short_time(found.jobs / request.rate)
+        duration = short_time(preview.jobs / request.rate)
         text += f"; takes {duration} at {request.rate:g} per second"
-    if found.left_out:
-        text += f"; without a body: {found.left_out}"
+    if preview.left_out:
+        text += f"; without a body: {preview.left_out}"
     return text
 
 
 def _preview_json(
-    request: ReplayRequest, replay: Replay, state: ReplayState, found: Preview
+    request: ReplayRequest, replay: Replay, state: ReplayState, preview: Preview
 ) -> dict[str, object]:
-    kinds = sorted(found.kinds.items())
+    kinds = sorted(preview.kinds.items())
     return {
         "tube": request.tube,
         "into": replay.into,
-        "jobs": found.jobs,
-        "bytes": found.bytes,
-        "left_out": found.left_out,
-        "lost": found.lost,
+        "jobs": preview.jobs,
+        "bytes": preview.bytes,
+        "left_out": preview.left_out,
+        "lost": preview.lost,
         "put_before": state.put,
-        "first_at": None if found.first_at is None else time_text(found.first_at),
-        "last_at": None if found.last_at is None else time_text(found.last_at),
-        "seconds": found.jobs / request.rate if request.rate else None,
+        "first_at": None if preview.first_at is None else time_text(preview.first_at),
+        "last_at": None if preview.last_at is None else time_text(preview.last_at),
+        "seconds": preview.jobs / request.rate if request.rate else None,
         "kinds": [
             {"pri": pri, "tag": tag or None, "jobs": kind.jobs, "bytes": kind.bytes}
             for (pri, tag), kind in kinds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -37,7 +37,7 @@ class TimeRange(TypedDict):
 
 
 def time_range(since: int | None, until: int | None) -> TimeRange:
-    """Convert nanoseconds, `until` excluded."""
+    """Convert times in nanoseconds; `until` is excluded."""
     begin = 0 if since is None else max(-(-since // _NS_PER_MS), 0)
     end = INT64_MAX if until is None else -(-until // _NS_PER_MS) - 1
     return {"begin": begin, "end": end}
@@ -189,11 +189,11 @@ def ls(
         raise errors.ToolUsageError("option --offset requires TUBE")
     matches = Filters(filters)
     with options.reading() as store:
-        found = messages_of(options, store, tube, time_range(since, until), offset)
+        messages = messages_of(options, store, tube, time_range(since, until), offset)
         if tube is None:
-            found = filter(has_queue_unit, found)
+            messages = filter(has_queue_unit, messages)
         message_format.show(
-            islice(filter(matches, found), limit), as_json, options.deferring_reports()
+            islice(filter(matches, messages), limit), as_json, options.deferring_reports()
         )
     matches.warn()
     return options.status
@@ -241,36 +241,41 @@ def get(options: StoreOptions, only_body: bool, as_json: bool, job_id: str) -> i
         unindexed_messages,
     )
 
-    found = []
+    messages = []
     with options.reading() as store:
         options.report_index(store)
         for topic in [*store.topics(), *batch_topics(store.folder)]:
-            found += store.query(topic, job_id, limit=INT64_MAX)
+            messages += store.query(topic, job_id, limit=INT64_MAX)
             report_damaged_keys(
                 store, topic, job_id, options.report_fault, **time_range(None, None)
             )
-        known = {message.offset for message in found}
         if store.topics():
-            missing = unindexed_messages(store, job_id)
+            unindexed = unindexed_messages(store, job_id)
         else:  # the index has hashes of topic and key, and the topics are unknown
             everything = messages_of_log(store, options.report_fault)
-            missing = (each for each in everything if job_id in each.keys)
-        found += [each for each in missing if each.offset not in known]
-    found.sort(key=lambda message: message.offset, reverse=True)
-    if not found:
+            unindexed = (message for message in everything if job_id in message.keys)
+        messages = _newest_first(messages, unindexed)
+    if not messages:
         raise errors.StoreError(f"no such job in {options.folder}: {job_id!r}")
     if only_body:
-        if len(found) > 1:
-            output.notice(f"newest of {counted(len(found), 'message')} of job {job_id}")
-        output.write(found[0].body)
+        if len(messages) > 1:
+            output.notice(f"newest of {counted(len(messages), 'message')} of job {job_id}")
+        output.write(messages[0].body)
         return options.status
-    for number, message in enumerate(found):
+    for number, message in enumerate(messages):
         output.write_result(
             as_json,
             message_format.to_json(message),
             ("\n" if number else "") + message_format.full_text(message),
         )
     return options.status
+
+
+def _newest_first(indexed: list[Stored], unindexed: Iterable[Stored]) -> list[Stored]:
+    """Merge messages from the index and from the log, which may have the same ones."""
+    offsets = {message.offset for message in indexed}
+    messages = [*indexed, *(each for each in unindexed if each.offset not in offsets)]
+    return sorted(messages, key=lambda message: message.offset, reverse=True)
 
 
 @click.command()
@@ -304,17 +309,13 @@ def query(
     with options.reading() as store:
         options.report_index(store)
         topic, times = topic_of(store, tube), time_range(since, until)
-        found = store.query(topic, key, limit=limit, **times)
-        known = {message.offset for message in found}
-        found += [
-            each
-            for each in unindexed_messages(store, key)
-            if each.offset not in known
-            and each.topic == topic
-            and times["begin"] <= each.store_timestamp <= times["end"]
-        ]
-        found.sort(key=lambda message: message.offset, reverse=True)
-        message_format.show(found[:limit], as_json, options.deferring_reports())
+        unindexed = (
+            message
+            for message in unindexed_messages(store, key)
+            if message.topic == topic and times["begin"] <= message.store_timestamp <= times["end"]
+        )
+        messages = _newest_first(store.query(topic, key, limit=limit, **times), unindexed)
+        message_format.show(messages[:limit], as_json, options.deferring_reports())
         report_damaged_keys(store, topic, key, options.report_fault, **times)
     return options.status
 

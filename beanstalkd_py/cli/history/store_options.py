@@ -66,7 +66,7 @@ class StoreOptions:
             self.report_fault(Fault.at(store.log.segments, store.log.end, store.fault))
 
     def sizes(self) -> Sizes | None:
-        """Return the given sizes; None to detect them. Raises StoreUsageError, ToolUsageError."""
+        """Return the sizes given; None to detect them. Raises StoreUsageError, ToolUsageError."""
         if self.index_slots is None and self.index_entries is None:
             return None
         if self.index_slots is None or self.index_entries is None:
@@ -74,14 +74,15 @@ class StoreOptions:
         from beanstalkd_py.history.files.size_detection import infer_sizes
         from beanstalkd_py.history.options import Sizes
 
-        given = Sizes(index_slots=self.index_slots, index_entries=self.index_entries)
-        found = infer_sizes(self.folder, given)
-        if (found.index_slots, found.index_entries) != (given.index_slots, given.index_entries):
+        requested = Sizes(index_slots=self.index_slots, index_entries=self.index_entries)
+        actual = infer_sizes(self.folder, requested)
+        slots, entries = actual.index_slots, actual.index_entries
+        if (slots, entries) != (self.index_slots, self.index_entries):
             raise errors.ToolUsageError(
-                f"index files of {self.folder} have {found.index_slots} slots and"
-                f" {found.index_entries} entries; omit --index-slots and --index-entries"
+                f"index files of {self.folder} have {slots} slots and {entries} entries; omit"
+                " --index-slots and --index-entries"
             )
-        return found
+        return actual
 
     def report_fault(self, fault: Fault) -> None:
         self._report(str(fault))
@@ -154,7 +155,7 @@ def translate_errors(folder: Path) -> Iterator[None]:
         raise errors.StoreError(f"cannot read history store: {path}: {error.strerror}") from error
 
 
-def topic_of(store: StoreReader, given: str) -> str:
+def topic_of(store: StoreReader, name: str) -> str:
     """Return the topic of a tube, or the RocketMQ topic with this name.
 
     Raises ToolUsageError if there is neither, or if the format of its queues is not supported.
@@ -162,12 +163,12 @@ def topic_of(store: StoreReader, given: str) -> str:
     from beanstalkd_py.history.files.compatibility import batch_topics, unreadable
     from beanstalkd_py.history.topics import escape
 
-    topics, names = store.topics(), (escape(given) if given else "", given)
-    if found := next((name for name in names if name in topics), None):
-        return found
-    if not topics or not set(names).isdisjoint(batch_topics(store.folder)):
+    topics, candidates = store.topics(), (escape(name) if name else "", name)
+    if topic := next((each for each in candidates if each in topics), None):
+        return topic
+    if not topics or not set(candidates).isdisjoint(batch_topics(store.folder)):
         for text in unreadable(store.folder):
             raise errors.ToolUsageError(
-                f"cannot list {given!r}: {text}; use 'export' without TUBE, which reads the log"
+                f"cannot list {name!r}: {text}; use 'export' without TUBE, which reads the log"
             )
-    raise errors.ToolUsageError(f"no such tube in {store.folder}: {given!r}; 'topics' lists all")
+    raise errors.ToolUsageError(f"no such tube in {store.folder}: {name!r}; 'topics' lists all")

@@ -100,9 +100,9 @@ def reserve(
             output.write_json({**job.to_json(), "then": then})
         else:
             output.write_body(job.body)
-        done = jobs.finish(connection, job, action)
+        outcome = jobs.finish(connection, job, action)
         if not as_json:
-            output.notice(f"{_description(job)}; {done}")
+            output.notice(f"{_description(job)}; {outcome}")
 
 
 def _description(job: Job) -> str:
@@ -196,24 +196,24 @@ def _run_on_ids(
     as_json: bool,
     command: Callable[[Connection, Sequence[int]], list[str]],
     ids: Sequence[int],
-    done: str,
+    outcome: str,
 ) -> None:
     with server.connect() as connection:
         results = list(zip(ids, command(connection, ids), strict=True))
-    failed = [(job, word) for job, word in results if word != done.upper()]
+    failed = [(job, word) for job, word in results if word != outcome.upper()]
     if as_json:
         output.write_json([{"id": job, "result": word} for job, word in results])
     else:
         for job, word in results:
-            if word == done.upper():
-                output.write_line(f"{done} {job}")
+            if word == outcome.upper():
+                output.write_line(f"{outcome} {job}")
     if failed:
         which = ", ".join(str(job) for job, _ in failed)
         reason = "no such job, or reserved by another client"
-        if done == "kicked":
+        if outcome == "kicked":
             reason = "no such job, or neither buried nor delayed"
         word = failed[0][1]
-        raise errors.RefusedError(word, f"not {done}: {which}; {reason} ({word})")
+        raise errors.RefusedError(word, f"not {outcome}: {which}; {reason} ({word})")
 
 
 @click.command(context_settings=CONTEXT)

@@ -265,19 +265,19 @@ def export(server: Server, reach: int, tube: str) -> None:
     from beanstalkd_py.admin.id_scan import read_jobs, scan
 
     with server.connect() as connection:
-        found = scan(connection, tube, reach, _progress())
-        for job in read_jobs(connection, found):
+        result = scan(connection, tube, reach, _progress())
+        for job in read_jobs(connection, result):
             write_json(job.to_json())
-    _report_missing(found, tube, reach)
+    _report_missing(result, tube, reach)
 
 
-def _report_missing(found: Scan, tube: str, reach: int) -> None:
-    if not found.complete:
+def _report_missing(scan: Scan, tube: str, reach: int) -> None:
+    if not scan.complete:
         raise errors.IncompleteError(
-            f"found {len(found.jobs)} of {counted(found.expected)} of tube {tube};"
+            f"found {len(scan.jobs)} of {counted(scan.expected)} of tube {tube};"
             f" stop fast clients, or raise --reach {reach}"
         )
-    if reserved := sum(job.state == "reserved" for job in found.jobs.values()):
+    if reserved := sum(job.state == "reserved" for job in scan.jobs.values()):
         notice(f"left out {counted(reserved, 'reserved job')}: clients have them")
 
 

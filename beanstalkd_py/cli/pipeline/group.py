@@ -7,14 +7,14 @@ import click
 from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.connection_options import CONTEXT
 
-_HERE = "beanstalkd_py.cli.pipeline"
+_PACKAGE = "beanstalkd_py.cli.pipeline"
 _COMMANDS = {
     "Commands": {
-        "package": f"{_HERE}.package:package",
-        "report": f"{_HERE}.report:report",
-        "run": f"{_HERE}.run:run",
-        "ship": f"{_HERE}.ship:ship",
-        "sql": f"{_HERE}.sql:sql",
+        "package": f"{_PACKAGE}.package:package",
+        "report": f"{_PACKAGE}.report:report",
+        "run": f"{_PACKAGE}.run:run",
+        "ship": f"{_PACKAGE}.ship:ship",
+        "sql": f"{_PACKAGE}.sql:sql",
     }
 }
 

@@ -66,10 +66,7 @@ class Target:
             raise errors.ToolUsageError("--limit applies to stdout; omit it with --output")
 
     def write(self, running: Running, rows: DataFrame, shown: Sequence[str] = ()) -> int:
-        """Write the rows and return their number; `shown` are the columns of a table, () for all.
-
-        Raises PipelineUsageError and others.
-        """
+        """Write rows and return their number; `shown` are the columns of a table, () for all."""
         if self.output is None:
             return self._to_stdout(running, rows, shown)
         from beanstalkd_py.pipeline.results import write_result
@@ -84,8 +81,8 @@ class Target:
         from beanstalkd_py.cli.pipeline.rows import TABLE, show
 
         form = self.form or TABLE
-        usual = TABLE_ROWS if form == TABLE else 0
-        limit = usual if self.limit is None else self.limit
+        default = TABLE_ROWS if form == TABLE else 0
+        limit = default if self.limit is None else self.limit
         count, are_more = show(rows, form, limit, shown, running.hide_progress)
         more = "; use --limit none to print all rows" if are_more else ""
         notice(f"{counted(count, 'row')} in {running.took}{more}")
@@ -103,13 +100,13 @@ def output_options(function: Callable[..., Any]) -> Any:
         overwrite: bool,
         limit: int | None,
         as_json: bool,
-        **given: Any,
+        **arguments: Any,
     ) -> Any:
         if as_json:
             if output is not None or form not in (None, "json"):
                 raise errors.ToolUsageError("--json writes to stdout; use --format json for files")
             form = "json"
-        return function(*args, target=Target(output, form, overwrite, limit), **given)
+        return function(*args, target=Target(output, form, overwrite, limit), **arguments)
 
     return _OPTIONS(command)
 

@@ -37,8 +37,7 @@ def package(output: Path) -> int:
 
     if output.suffix != ".zip":
         raise click.BadParameter(
-            f"Spark requires a file name that ends in .zip, not {output}",
-            param_hint="--output",
+            f"Spark requires a file name that ends in .zip, not {output}", param_hint="--output"
         )
     with usage_errors():
         size = write_package(output)

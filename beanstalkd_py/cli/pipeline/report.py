@@ -25,9 +25,7 @@ from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 @option("--from begin", "Start of the report.", UtcTime(), metavar="TIME")
 @option("--to end", "End of the report.", UtcTime(), metavar="TIME")
 @option(
-    "--window",
-    "Interval of the plots: '1 minute'.  [default: by the time range]",
-    metavar="LENGTH",
+    "--window", "Interval of the plots: '1 minute'.  [default: by the time range]", metavar="LENGTH"
 )
 @spark_options
 def report(

@@ -31,13 +31,13 @@ def show(
         return _show_table(rows.select(*shown) if shown else rows, limit, before)
     lines = _json_lines(rows) if form == JSON else _csv_lines(rows)
     # An additional row shows whether there are more.
-    found = (lines.limit(limit + 1) if limit else lines).toLocalIterator(prefetchPartitions=True)
-    first = next(found, None)
+    iterator = (lines.limit(limit + 1) if limit else lines).toLocalIterator(prefetchPartitions=True)
+    first = next(iterator, None)
     before()
     if form == CSV:
         write(_csv_line(rows.columns))
     count = 0
-    for row in [] if first is None else itertools.chain([first], found):
+    for row in [] if first is None else itertools.chain([first], iterator):
         if limit and count == limit:
             return count, True
         write_line(row[0]) if form == JSON else write(_csv_line(row))
@@ -47,12 +47,12 @@ def show(
 
 def _show_table(rows: DataFrame, limit: int, before: Callable[[], None]) -> tuple[int, bool]:
     cells = rows.select(*(_cell(rows, name) for name in rows.columns))
-    found = (cells.limit(limit + 1) if limit else cells).collect()
-    there = found[:limit] if limit else found
-    lines: list[Row] = [[_text(value) for value in row] for row in there]
+    collected = (cells.limit(limit + 1) if limit else cells).collect()
+    printed = collected[:limit] if limit else collected
+    lines: list[Row] = [[_text(value) for value in row] for row in printed]
     before()
     write_table(Table(rows.columns, lines))
-    return len(lines), len(found) > len(lines)
+    return len(lines), len(collected) > len(lines)
 
 
 def _cell(rows: DataFrame, name: str) -> Column:
@@ -90,11 +90,10 @@ def _text(value: Any) -> str | int | float:
 def _json_lines(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    from beanstalkd_py.pipeline.results import TIMES, rows_column
+    from beanstalkd_py.pipeline.results import JSON_OPTIONS, rows_column
 
-    options = {"timestampFormat": TIMES, "ignoreNullFields": "false"}
     whole = f.struct(*(rows_column(name) for name in rows.columns))
-    return rows.select(f.to_json(whole, options))
+    return rows.select(f.to_json(whole, JSON_OPTIONS))
 
 
 def _csv_lines(rows: DataFrame) -> DataFrame:

@@ -24,11 +24,10 @@ from beanstalkd_py.pipeline.jobs.job_request import JobRequest, check, options_o
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Job, Needs
 from beanstalkd_py.plural import counted
 
-_LIST = "\n".join(f"      {job.name:<15} {job.about}" for job in JOBS.values())
 
-
-def _described(command: Any) -> Any:
-    command.__doc__ = command.__doc__.replace("JOBS", _LIST.strip())
+def _list_jobs_in_help(command: Any) -> Any:
+    lines = "\n".join(f"      {job.name:<15} {job.about}" for job in JOBS.values())
+    command.__doc__ = command.__doc__.replace("JOBS", lines.strip())
     return command
 
 
@@ -55,8 +54,10 @@ def _described(command: Any) -> Any:
 @MODE
 @spark_options
 @click.argument("job", metavar="JOB", type=click.Choice(list(JOBS)))
-@_described
-def run(job: str, inputs: tuple[str, ...], target: Target, spark: SparkRunner, **given: Any) -> int:
+@_list_jobs_in_help
+def run(
+    job: str, inputs: tuple[str, ...], target: Target, spark: SparkRunner, **options: Any
+) -> int:
     """Run JOB on binlogs and history stores.
 
     \b
@@ -86,25 +87,25 @@ def run(job: str, inputs: tuple[str, ...], target: Target, spark: SparkRunner, *
     Exit status 1 if damaged places were skipped (unless --mode dropmalformed accepts them), or if
     verify finds violations.
     """
-    chosen, request = JOBS[job], JobRequest(**given)
+    registered, request = JOBS[job], JobRequest(**options)
     with usage_errors():
-        check(chosen, request)
-        _check_output(chosen, target)
+        check(registered, request)
+        _check_output(registered, target)
     with spark.running(job, inputs) as running:
         from beanstalkd_py.pipeline.damage_count import DamageCount
         from beanstalkd_py.pipeline.inputs import sort_inputs
         from beanstalkd_py.pipeline.jobs.run import frame_of
 
-        if chosen.needs is Needs.INPUTS:
-            return damage_status(_add(running, chosen, inputs, target, request))
+        if registered.needs is Needs.INPUTS:
+            return damage_status(_run_with_own_output(running, registered, inputs, target, request))
         damage = DamageCount()
-        given_inputs = sort_inputs(running.spark, list(inputs))
-        rows = frame_of(running.spark, chosen, given_inputs, request, damage)
+        sorted_inputs = sort_inputs(running.spark, list(inputs))
+        rows = frame_of(running.spark, registered, sorted_inputs, request, damage)
         if target.output is None:
-            rows = rows.orderBy(*_order(chosen))
-        count = target.write(running, rows, chosen.shown)
+            rows = rows.orderBy(*_order(registered))
+        count = target.write(running, rows, registered.shown)
         status = damage_status(*damage.faults)
-    return INCOMPLETE if chosen.are_faults and count else status
+    return INCOMPLETE if registered.are_faults and count else status
 
 
 def _check_output(job: Job, target: Target) -> None:
@@ -125,10 +126,10 @@ def _order(job: Job) -> list[Any]:
     return [f.desc(name[1:]) if name.startswith("-") else f.asc(name) for name in job.order]
 
 
-def _add(
+def _run_with_own_output(
     running: Running, job: Job, inputs: tuple[str, ...], target: Target, request: JobRequest
 ) -> int:
-    """Run a job with an output of its own, and return the number of damaged places."""
+    """Run a job that writes its own output; return the number of damaged places."""
     options = options_of(job, request)
     result = job.load()(running.spark, list(inputs), target.output, mode=request.mode, **options)
     rows, files = counted(result.rows, "row"), counted(result.files, "file")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_types import TimeType
+from beanstalkd_py.cli.argument_types import EPOCH, TimeType
 from beanstalkd_py.cli.options import complete_file, in_order, option
 from beanstalkd_py.cli.progress import Progress
 from beanstalkd_py.pipeline.sources.read_modes import Mode
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PROGRESS_INTERVAL_S = 15.0
 POLL_INTERVAL_S = 0.25
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 _OPTIONS = in_order(
     option(
@@ -61,7 +60,7 @@ MODE = option(
 
 class UtcTime(TimeType):
     def parse(self, text: str) -> datetime.datetime:
-        return _EPOCH + datetime.timedelta(microseconds=super().parse(text) // 1000)
+        return EPOCH + datetime.timedelta(microseconds=super().parse(text) // 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +78,13 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class SparkRunner:
-    """Starts Spark with the options of the command line."""
-
     master: str | None
     conf: tuple[str, ...]
     verbose: bool
 
     @contextlib.contextmanager
     def running(self, label: str, inputs: Sequence[str]) -> Iterator[Running]:
-        """Start a session for inputs and show its progress. ToolUsageError and PipelineError."""
+        """Start a session and show its progress. Raises ToolUsageError, PipelineError."""
         from beanstalkd_py.pipeline.failures import translated_errors
         from beanstalkd_py.pipeline.session import SparkOptions, spark_session
         from beanstalkd_py.pipeline.sources.connect import is_connect
@@ -132,9 +129,9 @@ class _StageWatcher(threading.Thread):
         if self._context is None:  # Spark Connect
             return 0, 0
         tracker = self._context.statusTracker()
-        found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        stages = [stage for stage in found if stage is not None]
-        return sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
+        infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        stages = [info for info in infos if info is not None]
+        return sum(info.numCompletedTasks for info in stages), sum(info.numTasks for info in stages)
 
 
 def spark_options(function: Callable[..., Any]) -> Any:
@@ -142,9 +139,9 @@ def spark_options(function: Callable[..., Any]) -> Any:
 
     @wraps(function)
     def command(
-        *args: Any, master: str | None, conf: tuple[str, ...], verbose: bool, **given: Any
+        *args: Any, master: str | None, conf: tuple[str, ...], verbose: bool, **arguments: Any
     ) -> Any:
-        return function(*args, spark=SparkRunner(master, conf, verbose), **given)
+        return function(*args, spark=SparkRunner(master, conf, verbose), **arguments)
 
     return _OPTIONS(command)
 

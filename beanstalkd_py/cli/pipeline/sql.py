@@ -39,12 +39,12 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, target: Target, spark: Sp
     with spark.running("sql", inputs) as running:
         from beanstalkd_py.pipeline.damage_count import DamageCount
         from beanstalkd_py.pipeline.inputs import sort_inputs
-        from beanstalkd_py.pipeline.results import with_names_apart
+        from beanstalkd_py.pipeline.results import with_unique_names
         from beanstalkd_py.pipeline.views import make_views
 
         damage = DamageCount()
         make_views(running.spark, sort_inputs(running.spark, list(inputs)), text, mode, damage)
-        rows = with_names_apart(running.spark.sql(text))
+        rows = with_unique_names(running.spark.sql(text))
         target.write(running, rows)
         damage.read_subqueries(rows)
         return damage_status(*damage.faults)

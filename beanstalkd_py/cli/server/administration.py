@@ -105,21 +105,21 @@ def _advise(control: ControlClient, workers: int, as_json: bool) -> None:
 
     clients = [row["watch"] for row in control.parts("conns") if len(row["watch"]) > 1]
     puts = {row["name"]: row["puts"] for part in control.parts("tubes") for row in rows(part)}
-    found = choices(clients, puts, workers)
+    ranked = choices(clients, puts, workers)
     if as_json:
-        output.write_json([asdict(one) for one in found])
+        output.write_json([asdict(choice) for choice in ranked])
         return
-    table: list[output.Row] = [
-        ("none" if one.colocate is None else one.colocate, one.spread, f"{one.busiest:.0%}")
-        for one in found
-    ]
-    output.write_table(output.Table(("colocate", "spread clients", "busiest worker"), table))
-    if not found[0].is_balanced(workers):
+    table = output.Table(("colocate", "spread clients", "busiest worker"), [])
+    for choice in ranked:
+        colocate = "none" if choice.colocate is None else choice.colocate
+        table.rows.append((colocate, choice.spread, f"{choice.busiest:.0%}"))
+    output.write_table(table)
+    if not ranked[0].is_balanced(workers):
         output.write_line("no choice divides the load well: few tubes get most of the puts")
 
 
-_WIDTH = 8
-"""Characters of a number in the second table."""
+_NUMBER_WIDTH = 8
+"""Characters of a number in the second table of `workers`."""
 
 
 def _process_cells(row: WorkerRow) -> output.Row:
@@ -142,7 +142,9 @@ def _queue_cells(row: WorkerRow) -> output.Row:
 
 
 def _short(number: int) -> str | int:
-    return number if number < 10**_WIDTH else short_number(number, _WIDTH).rjust(_WIDTH)
+    if number < 10**_NUMBER_WIDTH:
+        return number
+    return short_number(number, _NUMBER_WIDTH).rjust(_NUMBER_WIDTH)
 
 
 @click.command(context_settings=CONTEXT)
@@ -170,8 +172,8 @@ def conns(connect: Connect, as_json: bool) -> None:
 
 
 def _connection_cells(row: ConnectionRow) -> output.Row:
-    more = row["watching"] - len(row["watch"])
-    watched = ",".join(row["watch"]) + (f",+{more}" if more else "")
+    others = row["watching"] - len(row["watch"])
+    watched = ",".join(row["watch"]) + (f",+{others}" if others else "")
     waits = "-"
     if row["waits"]:
         waits = "forever" if row["waits-s"] is None else f"{row['waits-s']:.0f}s"
@@ -199,9 +201,9 @@ def drain(connect: Connect, as_json: bool, state: str | None) -> None:
     """
     with connect() as control:
         details = {} if state is None else {"on": state == "on"}
-        found = control.ask("drain", **details)
+        reply = control.ask("drain", **details)
     output.write_result(
-        as_json, found, "draining: puts are rejected" if found["draining"] else "puts are accepted"
+        as_json, reply, "draining: puts are rejected" if reply["draining"] else "puts are accepted"
     )
 
 
@@ -219,19 +221,19 @@ def reload(connect: Connect, as_json: bool) -> int:
     Exit status 1 if a changed option requires a restart.
     """
     with connect() as control:
-        found = control.ask("reload")
+        reply = control.ask("reload")
     if as_json:
-        output.write_json(found)
+        output.write_json(reply)
     else:
         from beanstalkd_py.server.option_changes import value_text
 
-        for name, value in found["applied"].items():
+        for name, value in reply["applied"].items():
             output.write_line(f"{name} is {value_text(value)} now")
-        for name, value in found["waiting"].items():
+        for name, value in reply["waiting"].items():
             output.notice(f"{name} {value_text(value)} requires a restart")
-        if not found["applied"] and not found["waiting"]:
+        if not reply["applied"] and not reply["waiting"]:
             output.write_line("no option has changed")
-    return 1 if found["waiting"] else 0
+    return 1 if reply["waiting"] else 0
 
 
 @click.command(context_settings=CONTEXT)

@@ -28,17 +28,14 @@ MAX_DEPTH = 10_000
 MAX_BODY = 1 << 30
 DEFAULT_CONNECTIONS = 16
 
-
 _connections_option = partial(count_option, maximum=MAX_CONNECTIONS)
 
 
 @click.command(context_settings=CONTEXT)
 @_connections_option(
     "--connections",
-    (
-        "Connections that put, reserve and delete.  [default:"
-        f" {DEFAULT_CONNECTIONS}, or 0 with --producers]"
-    ),
+    "Connections that put, reserve and delete.  [default:"
+    f" {DEFAULT_CONNECTIONS}, or 0 with --producers]",
     "connections",
 )
 @_connections_option("--producers", "Connections that only put.", "producers", default=0)
@@ -85,7 +82,7 @@ def bench(
     tube: str | None,
     tubes: int,
     yes: bool,
-    **given: Any,
+    **settings: Any,
 ) -> None:
     """Run a load on a server; print its throughput and latency.
 
@@ -106,14 +103,14 @@ def bench(
     """
     from beanstalkd_py.admin.load import LoadOptions, is_local, run_load
 
-    puts = given["producers"]
+    producers = settings["producers"]
     if connections is None:
-        connections = 0 if puts or given["consumers"] else DEFAULT_CONNECTIONS
-    if not connections and not puts:
+        connections = 0 if producers or settings["consumers"] else DEFAULT_CONNECTIONS
+    if not connections and not producers:
         raise click.UsageError("no connection puts jobs; use --connections or --producers")
     name = tube or f"bench-{os.getpid()}-{secrets.token_hex(4)}"
     names = tuple(f"{name}.{number}" for number in range(tubes)) if tubes > 1 else (name,)
-    plan = LoadOptions(tubes=names, cycles=connections, rate=float(rate), **given)
+    plan = LoadOptions(tubes=names, cycles=connections, rate=float(rate), **settings)
     if server.address.tls:
         text = f"{server.address}: bench does not support TLS; use a port without TLS"
         raise errors.ToolUsageError(text)
@@ -158,12 +155,12 @@ def _show(plan: LoadOptions, result: LoadResult) -> None:
 
 
 def _described(plan: LoadOptions) -> str:
-    kinds = (
+    groups = (
         (plan.cycles, "connection"),
         (plan.producers, "producer"),
         (plan.consumers, "consumer"),
     )
-    parts = [counted(count, what) for count, what in kinds if count]
+    parts = [counted(count, noun) for count, noun in groups if count]
     rate = f", limited to {short_number(plan.rate, 9)} jobs per second" if plan.rate else ""
     return (
         f"{' and '.join(parts)}, depth {plan.depth}, {counted(plan.body_bytes, 'byte')},"
@@ -174,7 +171,7 @@ def _described(plan: LoadOptions) -> str:
 def _as_json(plan: LoadOptions, result: LoadResult) -> dict[str, Any]:
     from beanstalkd_py.admin.load import QUANTILES
 
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "connections": plan.cycles,
         "producers": plan.producers,
         "consumers": plan.consumers,
@@ -187,11 +184,11 @@ def _as_json(plan: LoadOptions, result: LoadResult) -> dict[str, Any]:
     }
     for command, times in result.times.items():
         within = zip(QUANTILES, times.within, strict=True)
-        found[command.name.lower()] = {
+        values[command.name.lower()] = {
             "count": times.count,
             "per_s": round(result.per_s(command), 1),
             "mean_us": round(times.mean_s * 1e6, 1),
             **{f"p{100 * share:g}_us".replace(".", ""): round(at * 1e6, 1) for share, at in within},
             "max_us": round(times.max_s * 1e6, 1),
         }
-    return found
+    return values

@@ -46,7 +46,8 @@ def check(file: str) -> int:
     """
     context = click.Context(serve, info_name="serve")
     try:
-        words = [word for one in from_file(serve, context, Path(file)) for word in one.words]
+        settings = from_file(serve, context, Path(file))
+        words = [word for setting in settings for word in setting.words]
         serve_options(serve.make_context("serve", words))
     except click.ClickException as error:
         text = error.format_message()
@@ -71,10 +72,10 @@ def show(as_json: bool, words: tuple[str, ...]) -> None:
         beanstalkd-py config show --json -p 11400
     """
     context = serve.make_context("serve", list(words))
-    origin = {one.name: one.source for one in serve.layers(context, list(words))}
-    given, _, _ = serve.make_parser(context).parse_args(list(words))
+    origin = {setting.name: setting.source for setting in serve.layers(context, list(words))}
+    on_command_line, _, _ = serve.make_parser(context).parse_args(list(words))
     for name, setting in settings_of(serve).items():
-        if given.get(setting.name or ""):
+        if on_command_line.get(setting.name or ""):
             origin[name] = COMMAND_LINE
     values = option_values(serve_options(context))
     if as_json:

@@ -65,29 +65,29 @@ class LayeredCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the settings of file and environment before the command line."""
         ctx.meta[WORDS] = list(args)
-        words = [word for one in self.layers(ctx, args) for word in one.words]
+        words = [word for setting in self.layers(ctx, args) for word in setting.words]
         return super().parse_args(ctx, [*words, *args])
 
     def layers(self, ctx: click.Context, args: list[str]) -> list[Setting]:
         """Return the settings of the file, then of the environment. Raises ConfigError."""
-        given, _, _ = self.make_parser(ctx).parse_args(list(args))
-        path = given.get(CONFIG) or os.environ.get(f"{PREFIX}{CONFIG.upper()}")
+        on_command_line, _, _ = self.make_parser(ctx).parse_args(list(args))
+        path = on_command_line.get(CONFIG) or os.environ.get(f"{PREFIX}{CONFIG.upper()}")
         of_file: list[Setting] = []
         if isinstance(path, str) and path:
             from pathlib import Path
 
             of_file = from_file(self, ctx, Path(path))
         of_environment = from_environment(self, ctx, os.environ)
-        replaced = {one.name for one in of_environment}
-        found = [one for one in of_file if one.name not in replaced] + of_environment
+        replaced = {setting.name for setting in of_environment}
+        settings = [setting for setting in of_file if setting.name not in replaced] + of_environment
         # click would add the values of the command line to those of repeatable options.
         options = settings_of(self)
         repeated = {
             name
             for name, option in options.items()
-            if (option.count or option.multiple) and given.get(option.name or "")
+            if (option.count or option.multiple) and on_command_line.get(option.name or "")
         }
-        return [one for one in found if one.name not in repeated]
+        return [setting for setting in settings if setting.name not in repeated]
 
 
 def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Setting]:
@@ -104,10 +104,10 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(where, f"invalid TOML: {error}") from error
     options = settings_of(command)
-    found = []
+    settings = []
     for name, value in table.items():
         if name == policy_settings.TABLE:
-            found.append(_policies(value, where))
+            settings.append(_policies(value, where))
             continue
         if name not in options:
             known = ", ".join(sorted([*options, policy_settings.TABLE]))
@@ -118,8 +118,8 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
             if options[name].multiple:
                 text = "a string or a list of strings"
             raise ConfigError(where, f"{name}: must be {text}")
-        found.append(_setting(options[name], name, value, FILE, ctx, where))
-    return found
+        settings.append(_setting(options[name], name, value, FILE, ctx, where))
+    return settings
 
 
 def _policies(table: Any, where: str) -> Setting:
@@ -134,7 +134,7 @@ def _policies(table: Any, where: str) -> Setting:
 
 def _plain(option: click.Option, value: Any) -> Any:
     """Convert lists (for repeatable options) and fractions of seconds to command-line text."""
-    if option.multiple and isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if option.multiple and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value) or "none"
     return str(value) if isinstance(option.type, Timeout) and isinstance(value, float) else value
 
@@ -143,14 +143,14 @@ def from_environment(
     command: click.Command, ctx: click.Context, environ: Mapping[str, str]
 ) -> list[Setting]:
     """Return the settings of the environment. Raises ConfigError."""
-    found = []
+    settings = []
     for name, option in settings_of(command).items():
         variable = PREFIX + name.upper().replace("-", "_")
         value = environ.get(variable)
         if value:
             where = f"environment {variable}"
-            found.append(_setting(option, name, value, ENVIRONMENT, ctx, where))
-    return found
+            settings.append(_setting(option, name, value, ENVIRONMENT, ctx, where))
+    return settings
 
 
 def _setting(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,12 +64,16 @@ def doctor(
     if quick and full:
         raise click.UsageError("--quick and --full exclude each other")
     subject = _subject(server, binlog_dir, config, quick, full)
-    findings = list(_shown(examine(subject), as_json))
+    findings = []
+    for finding in examine(subject):
+        findings.append(finding)
+        if not as_json:  # print at once, because some checks take seconds
+            write_line(_line(finding))
     if as_json:
         write_json([{"check": finding.check, **asdict(finding)} for finding in findings])
     elif subject.binlog_dir is None:
         click.echo("no folder was checked; use --binlog-dir or --config", err=True)
-    return PROBLEM_STATUS if any(one.verdict == "problem" for one in findings) else 0
+    return PROBLEM_STATUS if any(finding.verdict == "problem" for finding in findings) else 0
 
 
 def _subject(
@@ -98,14 +101,6 @@ def _subject(
         read_bytes=QUICK if quick else FULL if full else BOUNDED,
         timeout_s=server.timeout_s,
     )
-
-
-def _shown(findings: Iterator[Finding], as_json: bool) -> Iterator[Finding]:
-    """Print each finding when it arrives, because some checks take seconds."""
-    for finding in findings:
-        if not as_json:
-            write_line(_line(finding))
-        yield finding
 
 
 def _line(finding: Finding) -> str:

@@ -1,8 +1,8 @@
 """Parses the common command lines of `serve` without click, whose import takes half of a start.
 
 `fast_options` accepts a subset: the options below, each at most once, with values that need no
-error message. It returns None for everything else, and the caller uses click. For each command
-line that it accepts it returns exactly what click does; tests/cli/test_fast_parse.py compares both.
+error message. It returns None for everything else, and the caller uses click. For each command line
+that it accepts it returns the same options as click; tests/cli/server/test_fast_parse.py compares.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def fast_options(words: Iterable[str], environ: Mapping[str, str]) -> ServeOptio
         if value is None or field in settings:
             return None
         settings[field] = value
-    is_given = not settings.keys().isdisjoint(("listen", "port"))
-    return ServeOptions(**settings, address_given=is_given)  # type: ignore[arg-type]
+    has_address = not settings.keys().isdisjoint(("listen", "port"))
+    return ServeOptions(**settings, address_given=has_address)  # type: ignore[arg-type]
 
 
 def _split(word: str) -> tuple[str, str | None]:

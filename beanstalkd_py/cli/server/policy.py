@@ -36,8 +36,8 @@ def show(connect: Connect, as_json: bool) -> None:
     if as_json:
         output.write_json(rows)
         return
-    table = output.Table(("pattern", "from", "settings"), [_cells(row) for row in rows])
-    output.write_table(table)
+    headings = ("pattern", "from", "settings")
+    output.write_table(output.Table(headings, [_cells(row) for row in rows]))
 
 
 def _cells(row: dict[str, str | int]) -> output.Row:
@@ -63,12 +63,12 @@ def set_(connect: Connect, as_json: bool, pattern: str, settings: tuple[str, ...
     """
     values = dict(_setting(text) for text in settings)
     try:
-        given = parse_policy(pattern, values)
+        requested = parse_policy(pattern, values)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     with connect() as control:
-        found = control.ask("policy-set", policy=policy_values(given))
-    _report(as_json, found["online"])
+        reply = control.ask("policy-set", policy=policy_values(requested))
+    _report(as_json, reply["online"])
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -91,8 +91,8 @@ def unset(connect: Connect, as_json: bool, pattern: str) -> None:
       beanstalkd-py policy unset 'mails.*'
     """
     with connect() as control:
-        found = control.ask("policy-unset", pattern=pattern)
-    _report(as_json, found["online"])
+        reply = control.ask("policy-unset", pattern=pattern)
+    _report(as_json, reply["online"])
 
 
 def _report(as_json: bool, online: int) -> None:

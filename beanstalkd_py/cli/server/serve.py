@@ -9,11 +9,17 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
+from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_types import AUTO, INT64_MAX, ArgumentType, Number, NumberOrAuto
 from beanstalkd_py.cli.connection_options import CONTEXT
-from beanstalkd_py.cli.options import complete_file, file_option, folder_option, option
-from beanstalkd_py.cli.output import notice
+from beanstalkd_py.cli.options import (
+    complete_file,
+    count_option,
+    file_option,
+    folder_option,
+    option,
+)
+from beanstalkd_py.cli.output import VERSION_TEXT, notice
 from beanstalkd_py.cli.server.config_layers import WORDS, LayeredCommand
 from beanstalkd_py.cli.server.policy_settings import OPTION, PoliciesType
 from beanstalkd_py.cli.server.serve_options import (
@@ -73,14 +79,14 @@ def _sync_interval(ctx: click.Context, value: str | None) -> int:
     return interval_ns
 
 
-def _max_job_size(ctx: click.Context, param: click.Parameter, value: int) -> int:
+def _limit_max_job_size(ctx: click.Context, param: click.Parameter, value: int) -> int:
     if value <= options.MAX_JOB_SIZE_LIMIT:
         return value
     notice(f"option -z: lowered to {options.MAX_JOB_SIZE_LIMIT}, the maximum")
     return options.MAX_JOB_SIZE_LIMIT
 
 
-def _metrics(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def _check_metrics(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is not None:
         try:
             parse_endpoint(value, param.opts[0])
@@ -120,18 +126,20 @@ _ignored = partial(
     default=options.DEFAULT_PORT,
 )
 @option("-u --user", "Switch to this user after opening the sockets.", metavar="USER")
-@option(
+@count_option(
     "-z --max-job-size",
     f"Maximum size of a job; at most {options.MAX_JOB_SIZE_LIMIT}.",
-    Number("a number of bytes", maximum=10**40),
+    "bytes",
+    maximum=10**40,
     metavar="BYTES",
     default=options.DEFAULT_MAX_JOB_SIZE,
-    callback=_max_job_size,
+    callback=_limit_max_job_size,
 )
-@option(
+@count_option(
     "-s --file-size",
     "Size of a binlog file; files for larger jobs are larger.",
-    Number("a number of bytes", minimum=1, maximum=INT64_MAX),
+    "bytes",
+    minimum=1,
     metavar="BYTES",
     default=options.DEFAULT_FILE_SIZE,
 )
@@ -139,20 +147,16 @@ _ignored = partial(
 @_ignored("-n no_compact")
 @option(
     "--workers",
-    (
-        "Number of worker processes that share the tubes. auto keeps the number of the binlog"
-        " folder; a new folder gets one worker per usable processor, or a single one with fewer"
-        f" than {options.FEW_PROCESSORS} processors."
-    ),
+    "Number of worker processes that share the tubes. auto keeps the number of the binlog"
+    " folder; a new folder gets one worker per usable processor, or a single one with fewer"
+    f" than {options.FEW_PROCESSORS} processors.",
     NumberOrAuto(
         "a number of workers", options.AUTO_WORKERS, minimum=1, maximum=options.MAX_WORKERS
     ),
     default=AUTO,
 )
 @option(
-    "--colocate",
-    "Assign tubes whose names are equal up to SEP to the same worker.",
-    _Separator(),
+    "--colocate", "Assign tubes whose names are equal up to SEP to the same worker.", _Separator()
 )
 @option(
     "--control",
@@ -166,12 +170,13 @@ _ignored = partial(
     "--metrics",
     "Serve Prometheus metrics on HOST:PORT, [IPV6]:PORT or unix:PATH.",
     metavar="ADDR",
-    callback=_metrics,
+    callback=_check_metrics,
 )
-@option(
+@count_option(
     "--metrics-tubes",
     "Number of tubes with metrics of their own: those with the most jobs or traffic.",
-    Number("a number of tubes", maximum=options.MAX_METRICS_TUBES),
+    "tubes",
+    maximum=options.MAX_METRICS_TUBES,
     default=options.DEFAULT_METRICS_TUBES,
 )
 @option(f"{OPTION} policies", kind=PoliciesType(), hidden=True, default=())
@@ -191,14 +196,9 @@ _ignored = partial(
     "Log commands whose reply takes at least MS milliseconds; 0 (the default) logs none.",
     _Milliseconds(),
 )
-@click.version_option(
-    None,
-    "-v",
-    "--version",
-    message=f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})",
-)
+@click.version_option(None, "-v", "--version", message=VERSION_TEXT)
 @click.pass_context
-def serve(ctx: click.Context, /, **given: Any) -> int:
+def serve(ctx: click.Context, /, **_settings: Any) -> int:
     """Run the server.
 
     Accepts all options of C beanstalkd. Options can also be set in a file (--config), as
@@ -224,12 +224,12 @@ def serve_options(ctx: click.Context) -> options.ServeOptions:
     check_tls_options(ctx.params)
     check_history_options(ctx.params)
     check_limit_options(ctx.params)
-    given = {name: value for name, value in ctx.params.items() if value is not None}
+    settings = {name: value for name, value in ctx.params.items() if value is not None}
     sources = {ctx.get_parameter_source(name) for name in ("listen", "port")}
     return options.ServeOptions(
         address_given=ParameterSource.COMMANDLINE in sources,
-        sync_interval_ns=_sync_interval(ctx, given.pop("sync", None)),
-        **given,
+        sync_interval_ns=_sync_interval(ctx, settings.pop("sync", None)),
+        **settings,
     )
 
 

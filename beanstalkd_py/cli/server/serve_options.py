@@ -87,10 +87,8 @@ limit_options = in_order(
     ),
     option(
         "--allow",
-        (
-            "Accept connections only from this network; may be repeated. Unix sockets are always"
-            " allowed."
-        ),
+        "Accept connections only from this network; may be repeated. Unix sockets are always"
+        " allowed.",
         NetworksType(),
         callback=_distinct,
         multiple=True,
@@ -101,10 +99,8 @@ limit_options = in_order(
     file_option("--tls-ca", "Require client certificates signed by these CAs; PEM."),
     option(
         "--tls-processes",
-        (
-            "Number of processes for TLS. auto starts one per two usable processors, or a single"
-            f" one with fewer than {options.FEW_PROCESSORS} processors."
-        ),
+        "Number of processes for TLS. auto starts one per two usable processors, or a single"
+        f" one with fewer than {options.FEW_PROCESSORS} processors.",
         NumberOrAuto(
             "a number of processes",
             options.AUTO_TLS_PROCESSES,
@@ -116,27 +112,27 @@ limit_options = in_order(
 )
 
 
-def check_limit_options(given: Mapping[str, Any]) -> None:
+def check_limit_options(params: Mapping[str, Any]) -> None:
     """Raise UsageError if a limit of a context requires another option."""
-    if given["body_memory"] and given["binlog_dir"] is None:
+    if params["body_memory"] and params["binlog_dir"] is None:
         raise click.UsageError("option --body-memory requires a binlog; use -b DIR")
 
 
-def check_tls_options(given: Mapping[str, Any]) -> None:
+def check_tls_options(params: Mapping[str, Any]) -> None:
     """Raise UsageError if TLS options of a context require others."""
     from beanstalkd_py.server.accept.addresses import parse_host_port
 
-    if given["tls_listen"] is None:
+    if params["tls_listen"] is None:
         for name in ("cert", "key", "ca", "processes"):
-            if given[f"tls_{name}"]:
+            if params[f"tls_{name}"]:
                 raise click.UsageError(f"option --tls-{name} requires --tls-listen HOST:PORT")
         return
     try:
-        parse_host_port(given["tls_listen"], "--tls-listen")
+        parse_host_port(params["tls_listen"], "--tls-listen")
     except errors.UsageError as error:
         raise click.UsageError(str(error)) from error
     for name in ("cert", "key"):
-        if given[f"tls_{name}"] is None:
+        if params[f"tls_{name}"] is None:
             raise click.UsageError(f"option --tls-listen requires --tls-{name} FILE")
 
 
@@ -169,13 +165,13 @@ history_options = in_order(
 )
 
 
-def check_history_options(given: Mapping[str, Any]) -> None:
+def check_history_options(params: Mapping[str, Any]) -> None:
     """Raise UsageError if history options of a context require or exclude others."""
     from pathlib import Path
 
-    history, binlog_dir = given["history"], given["binlog_dir"]
+    history, binlog_dir = params["history"], params["binlog_dir"]
     if history is None:
-        for name, value in (("age", given["history_age_ns"]), ("size", given["history_size"])):
+        for name, value in (("age", params["history_age_ns"]), ("size", params["history_size"])):
             if value:
                 raise click.UsageError(f"option --history-{name} requires --history DIR")
     elif binlog_dir is None:

@@ -54,11 +54,11 @@ def stats(
     if tube is not None and job is not None:
         raise click.UsageError("--tube and --job exclude each other")
     with server.connect() as connection:
-        for found, before, passed_s in _polls(lambda: _query(connection, tube, job), watch):
+        for values, before, passed_s in _polls(lambda: _query(connection, tube, job), watch):
             if as_json:
-                output.write_json(found)
+                output.write_json(values)
             else:
-                _show(server, watch, _with_rates(found, before, passed_s), before is None)
+                _show(server, watch, _with_rates(values, before, passed_s), before is None)
 
 
 def _polls(
@@ -71,9 +71,9 @@ def _polls(
     before: T | None = None
     before_s = 0.0
     while watch is not None:
-        found, now_s = query(), time.monotonic()
-        yield found, before, now_s - before_s
-        before, before_s = found, now_s
+        result, now_s = query(), time.monotonic()
+        yield result, before, now_s - before_s
+        before, before_s = result, now_s
         time.sleep(watch)
     yield query(), None, None
 
@@ -98,13 +98,12 @@ def _query(connection: Connection, tube: str | None, job: int | None) -> dict[st
     reply = connection.execute(command)
     if reply is NOT_FOUND:
         raise no_tube(tube) if tube is not None else refusal_error("NOT_FOUND", f"job {job}")
-    found = parse(reply.expect(b"OK").body)
-    return typed_values(found, texts)
+    return typed_values(parse(reply.expect(b"OK").body), texts)
 
 
-def typed_values(found: dict[str, str], texts: Container[str]) -> dict[str, Value]:
+def typed_values(values: dict[str, str], texts: Container[str]) -> dict[str, Value]:
     """Convert numbers and booleans; the values of the keys `texts` stay strings."""
-    return {key: value if key in texts else _value(value) for key, value in found.items()}
+    return {key: value if key in texts else _value(value) for key, value in values.items()}
 
 
 TEXTS = frozenset(("id", "version", "hostname", "os", "platform", "name"))
@@ -128,16 +127,16 @@ def _shown(value: Value) -> str:
 
 
 def _with_rates(
-    found: dict[str, Value], before: dict[str, Value] | None, passed_s: float | None
+    values: dict[str, Value], before: dict[str, Value] | None, passed_s: float | None
 ) -> list[output.Table]:
     """Return one table, with --watch two that fit side by side: state, and command counters."""
     if passed_s is None:
         return [
-            output.Table(("key", "value"), [(key, _shown(value)) for key, value in found.items()])
+            output.Table(("key", "value"), [(key, _shown(value)) for key, value in values.items()])
         ]
     before = before or {}
     tables = [output.Table(("key", "value", "per second"), []) for _ in range(2)]
-    for key, value in found.items():
+    for key, value in values.items():
         old = before.get(key, value)
         is_counter = type(value) is int and type(old) is int and key not in _CLOCKS
         change = int(value) - int(old) if is_counter else 0
@@ -148,8 +147,8 @@ def _with_rates(
         if change:
             table.marked.add((len(table.rows), 2))
         rate = f"{change / passed_s:+.1f}" if change else ""
-        number = type(value) in (int, float)
-        table.rows.append((key, value if number else _shown(value), rate))
+        is_number = type(value) in (int, float)
+        table.rows.append((key, value if is_number else _shown(value), rate))
     return [table for table in tables if table.rows]
 
 
@@ -226,12 +225,8 @@ def pause(server: Server, as_json: bool, tube: str, seconds: int) -> None:
     if reply is NOT_FOUND:
         raise no_tube(tube)
     reply.expect(b"PAUSED")
-    if as_json:
-        output.write_json({"tube": tube, "paused_s": seconds})
-    elif seconds:
-        output.write_line(f"tube {tube} is paused for {seconds} s")
-    else:
-        output.write_line(f"tube {tube} is not paused")
+    text = f"tube {tube} is paused for {seconds} s" if seconds else f"tube {tube} is not paused"
+    output.write_result(as_json, {"tube": tube, "paused_s": seconds}, text)
 
 
 @click.command(context_settings=CONTEXT)

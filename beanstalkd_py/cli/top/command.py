@@ -126,7 +126,7 @@ def _as_json(survey: Survey, rows: list[TubeRow]) -> dict[str, Any]:
 
 
 def _table(rows: list[TubeRow]) -> Table:
-    shown: list[Row] = [[_cell(getattr(row, one.field)) for one in COLUMNS] for row in rows]
+    shown: list[Row] = [[_cell(getattr(row, column.field)) for column in COLUMNS] for row in rows]
     return Table([column.name for column in COLUMNS], shown)
 
 

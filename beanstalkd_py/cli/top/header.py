@@ -31,8 +31,8 @@ def _jobs(survey: Survey) -> str:
         for state in ("ready", "reserved", "delayed", "buried")
     )
     tubes, connections = (
-        f"{count(key)} {what if count(key) == '1' else what + 's'}"
-        for key, what in (("current-tubes", "tube"), ("current-connections", "connection"))
+        f"{count(key)} {noun if count(key) == '1' else noun + 's'}"
+        for key, noun in (("current-tubes", "tube"), ("current-connections", "connection"))
     )
     return f"{tubes}, {connections}  jobs: {states}"
 
@@ -40,8 +40,8 @@ def _jobs(survey: Survey) -> str:
 def _rates(survey: Survey) -> str:
     rates = survey.rates
     done = ", ".join(
-        f"{short_rate(rate, 7)} {what}"
-        for what, rate in (
+        f"{short_rate(rate, 7)} {event}"
+        for event, rate in (
             ("put", rates.puts),
             ("reserve", rates.reserves),
             ("delete", rates.deletes),
@@ -67,5 +67,5 @@ def _workers(rows: list[WorkerRow]) -> list[str]:
     serving = sum(row["state"] == "serving" for row in rows)
     memory = sum(row["memory-bytes"] for row in rows) / MIB
     restarts = sum(row["restarts"] for row in rows)
-    found = [f"memory {memory:.0f} MiB", f"{serving} of {counted(len(rows), 'worker')} serving"]
-    return [*found, counted(restarts, "restart")] if restarts else found
+    parts = [f"memory {memory:.0f} MiB", f"{serving} of {counted(len(rows), 'worker')} serving"]
+    return [*parts, counted(restarts, "restart")] if restarts else parts

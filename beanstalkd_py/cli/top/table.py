@@ -17,12 +17,12 @@ Format = Callable[[Any, int], str]
 _MIN_NAME = 12
 """Minimum width of tube names."""
 _NAME_WITH_OPTIONAL_COLUMNS = 28
-"""Width of tube names that optional columns leave free."""
+"""Minimum width of tube names beside columns after `oldest`."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """`name` is its value for --sort, `key` the key that sorts by it, or empty."""
+    """`name` selects the column for --sort, and so does pressing `key`, if it has one."""
 
     name: str
     heading: str
@@ -82,14 +82,14 @@ class Selection:
 
     def apply(self, rows: Sequence[TubeRow]) -> list[TubeRow]:
         """Return the matching tubes in order; equal ones by name."""
-        found = sorted((row for row in rows if self._matches(row.tube)), key=attrgetter("tube"))
+        selected = sorted((row for row in rows if self._matches(row.tube)), key=attrgetter("tube"))
         field = BY_NAME[self.sort].field
         if field == "tube":
-            return found[::-1] if self.reverse else found
+            return selected[::-1] if self.reverse else selected
         # Unknown values come last in either order.
-        known = [row for row in found if getattr(row, field) is not None]
+        known = [row for row in selected if getattr(row, field) is not None]
         known.sort(key=attrgetter(field), reverse=not self.reverse)
-        return known + [row for row in found if getattr(row, field) is None]
+        return known + [row for row in selected if getattr(row, field) is None]
 
     def _matches(self, name: str) -> bool:
         if any(char in self.pattern for char in "*?["):
@@ -100,13 +100,13 @@ class Selection:
 def columns_for(width: int) -> list[Column]:
     """Return the columns for lines of `width` characters; names get the rest."""
     shown = [COLUMNS[0]]
-    used, spare = COLUMNS[0].width, 0
+    used, reserved = COLUMNS[0].width, 0
     for column in COLUMNS[1:]:
-        if used + 1 + column.width + spare > width:
+        if used + 1 + column.width + reserved > width:
             break
         used += 1 + column.width
         shown.append(column)
         if column.name == "oldest":
-            spare = _NAME_WITH_OPTIONAL_COLUMNS - _MIN_NAME
+            reserved = _NAME_WITH_OPTIONAL_COLUMNS - _MIN_NAME
     name_width = min(200, shown[0].width + max(0, width - used))
     return [replace(shown[0], width=name_width), *shown[1:]]

@@ -1,10 +1,9 @@
 """The files `checkpoint` and `dispatched`: up to where log, queues and index are on disk.
 
-RocketMQ reads `checkpoint` after a crash. It relies on the timestamps and can lose units, so this
-store recovers from `dispatched`, which RocketMQ does not have. That is written after queues and
-index were synced: after a crash everything before its offset is there, and everything behind it is
-dispatched again. It also records the number of queues and units and the last index file, so that
-recovery detects lost files.
+RocketMQ recovers from the timestamps in `checkpoint` and can lose units. This store recovers from
+`dispatched`, which RocketMQ does not have. It is written after a sync of queues and index, so that
+these have everything before its offset; recovery dispatches the rest again. It also records the
+number of queues and units and the last index file, so that recovery detects lost files.
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ class Dispatched:
     index_header: str
 
     def _crc(self) -> int:
-        """Return the CRC-32 of the JSON without it."""
         return zlib.crc32(_as_json(asdict(self)))
 
     @classmethod
@@ -81,8 +79,8 @@ class Dispatched:
     def save(self, path: Path) -> None:
         """Replace the file durably by a line of JSON. Raises OSError.
 
-        A power cut leaves it whole, old or new: without it, recovery takes the store for another
-        program's and accepts records whose properties were not written.
+        Without a whole file, recovery would take the store for another program's and accept records
+        whose properties were not written.
         """
         layout.write_file(path, _as_json({**asdict(self), "crc": self._crc()}) + b"\n")
 

@@ -24,7 +24,7 @@ FAULTS = {
     lib.HS_FOUND_CUT: "the record does not end within its file",
     lib.HS_FOUND_BAD_MAGIC: "no record begins here",
     lib.HS_FOUND_BAD_SIZE: "sizes in the record contradict each other",
-    lib.HS_FOUND_BAD_OFFSET: "the record says that it belongs elsewhere",
+    lib.HS_FOUND_BAD_OFFSET: "the record has the offset of another place",
     lib.HS_FOUND_BAD_BODY: "the body does not have its checksum",
     lib.HS_FOUND_BAD_CRC: "the record does not have its checksum",
     lib.HS_FOUND_BAD_TEXT: "topic or properties have zeros in them",
@@ -94,8 +94,6 @@ class CommitLog:
     def begin(self) -> int:
         return self.segments.begin
 
-    # --- appending ---------------------------------------------------------------------------
-
     def check(self, items: Any, length: int) -> int:
         """Return the number of messages. Raises MessageRefusedError if one cannot be stored."""
         fault_at = ffi.new("int64_t *")
@@ -114,13 +112,12 @@ class CommitLog:
         encoding = self._encoding
         encoding.offset, encoding.now, encoding.store_timestamp = self.end, now, self.last_timestamp
         lib.hs_queues_mark(self.queues)
-        last, done, consumed = -1, 0, 0
+        last, encoded, consumed = -1, 0, 0
         try:
             while consumed < length:
-                rest = (items + consumed, length - consumed)
-                self._encode(*rest, positions + 2 * done)
+                self._encode(items + consumed, length - consumed, positions + 2 * encoded)
                 consumed += encoding.consumed
-                done += encoding.count
+                encoded += encoding.count
                 last = encoding.last_offset if encoding.count else last
         except BaseException:
             lib.hs_queues_undo(self.queues)
@@ -129,8 +126,8 @@ class CommitLog:
             except OSError as worse:
                 raise StoreDamagedError(f"half a batch cannot be taken back: {worse}") from worse
             raise
-        appended = Appended(self.end, encoding.offset, last, done, positions)
-        if done:
+        appended = Appended(self.end, encoding.offset, last, encoded, positions)
+        if encoded:
             self.last_offset, self.last_timestamp = last, encoding.store_timestamp
         self.end = encoding.offset
         return appended
@@ -169,8 +166,6 @@ class CommitLog:
         for at in range(self.end, until, PIECE):
             self.segments.write(at, bytes(min(PIECE, until - at)))
 
-    # --- reading -----------------------------------------------------------------------------
-
     def message(self, offset: int) -> Stored | None:
         """Return the message that begins at an offset, or None if none does or it is damaged."""
         if not self.begin <= offset < self.segments.end:
@@ -181,8 +176,8 @@ class CommitLog:
         data = self.segments.read(offset, size)
         record = ffi.new("hs_record *")
         with memoryview(data) as view, ffi.from_buffer("char[]", data) as memory:
-            found = lib.hs_record_read(memory, len(view), offset, self.checks, record)
-            return unpack_record(record, view) if found == lib.HS_FOUND_RECORD else None
+            result = lib.hs_record_read(memory, len(view), offset, self.checks, record)
+            return unpack_record(record, view) if result == lib.HS_FOUND_RECORD else None
 
     def store_timestamp(self, offset: int) -> int | None:
         """Return the store timestamp of the message at an offset without reading its body."""
@@ -197,12 +192,12 @@ class CommitLog:
 class LogWalk:
     """Iterates over the log's records, many at a time.
 
-    After the last one, `why` is HS_FOUND_NOTHING or the fault of the record at `offset`.
+    After the last one, `stop_reason` is HS_FOUND_NOTHING or the fault of the record at `offset`.
     """
 
     def __init__(self, log: CommitLog, begin: int, checks: int) -> None:
         self.offset = begin
-        self.why = lib.HS_FOUND_RECORD
+        self.stop_reason = lib.HS_FOUND_RECORD
         self._segments = log.segments
         self._checks = checks
         self._records = ffi.new("hs_record[]", RECORDS_AT_ONCE)
@@ -221,22 +216,22 @@ class LogWalk:
         while True:
             start = segments.start_of(self.offset)
             if start not in segments.starts:
-                self.why = lib.HS_FOUND_NOTHING
+                self.stop_reason = lib.HS_FOUND_NOTHING
                 return False
             left = start + segments.size - self.offset
             with memoryview(self._buffer) as view:
                 got = segments.read_into(self.offset, view)
-            scanned, limits = self._scanned, (self.offset, self._checks)
+            at, checks, scanned = self.offset, self._checks, self._scanned
             with ffi.from_buffer("char[]", self._buffer) as data:
-                lib.hs_scan(data, got, *limits, self._records, RECORDS_AT_ONCE, scanned)
-            self.why, self._count = scanned.why, scanned.count
+                lib.hs_scan(data, got, at, checks, self._records, RECORDS_AT_ONCE, scanned)
+            self.stop_reason, self._count = scanned.why, scanned.count
             self.offset += scanned.used
             if self._count:
                 return True
-            if self.why == lib.HS_FOUND_BLANK:
+            if self.stop_reason == lib.HS_FOUND_BLANK:
                 self.offset = start + segments.size
                 continue
-            if self.why != lib.HS_FOUND_CUT or got < len(self._buffer) or got == left:
+            if self.stop_reason != lib.HS_FOUND_CUT or got < len(self._buffer) or got == left:
                 return False
             size = record_size(self._buffer)
             if size > left:
@@ -260,6 +255,5 @@ def record_size(data: bytes | bytearray) -> int:
     return int.from_bytes(data[:4], "big", signed=True)
 
 
-def damage_error(log: CommitLog, offset: int, why: int) -> StoreDamagedError:
-    """Return the error for a fault at an offset."""
-    return StoreDamagedError(f"{log.segments.location(offset)}: {FAULTS[why]}")
+def damage_error(log: CommitLog, offset: int, fault: int) -> StoreDamagedError:
+    return StoreDamagedError(f"{log.segments.location(offset)}: {FAULTS[fault]}")

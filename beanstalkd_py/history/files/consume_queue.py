@@ -21,8 +21,8 @@ from beanstalkd_py.history.files.open_files import Descriptors
 from beanstalkd_py.history.files.segments import Segments
 
 UNIT = lib.HS_UNIT
-_UNIT = struct.Struct(">qiq")
-FILLER = _UNIT.pack(0, 2**31 - 1, 0)
+UNIT_FIELDS = struct.Struct(">qiq")
+FILLER = UNIT_FIELDS.pack(0, 2**31 - 1, 0)
 """The unit of a queue offset that no message has."""
 FILLER_SIZE = 2**31 - 1
 LEAST_TAG_CODE = -(2**31)
@@ -45,18 +45,17 @@ class Unit:
 
     @property
     def has_tag_code(self) -> bool:
-        """False if the code is a reference into RocketMQ's consumequeue_ext, which is not read."""
+        """False if the code refers to RocketMQ's consumequeue_ext, which this package ignores."""
         return self.tag_code >= LEAST_TAG_CODE
 
 
 def set_next(table: Any, topic: str, queue_id: int, next_offset: int) -> None:
-    """Set the next queue offset of a queue in a C table."""
     name = topic.encode("utf-8", "surrogateescape")
     if lib.hs_queues_set(table, name, len(name), queue_id, next_offset) < 0:
         raise MemoryError
 
 
-def name_in(table: Any, number: int) -> tuple[str, int]:
+def queue_name(table: Any, number: int) -> tuple[str, int]:
     """Return topic and queue id of the queue with this number in a C table."""
     name = ffi.new("hs_queue_name *")
     lib.hs_queues_name(table, number, name)
@@ -82,7 +81,7 @@ class ConsumeQueue:
     def read(self, first: int, count: int) -> list[Unit]:
         """Return up to `count` units from a queue offset on, before `end`."""
         data = self.read_bytes(first, min(count, self.end - first))
-        return [Unit(*fields) for fields in _UNIT.iter_unpack(data)]
+        return [Unit(*fields) for fields in UNIT_FIELDS.iter_unpack(data)]
 
     def read_bytes(self, first: int, count: int) -> bytes:
         """Return the bytes of up to `count` units from a queue offset on, also behind `end`."""
@@ -98,7 +97,7 @@ class ConsumeQueue:
     def unit(self, number: int) -> Unit | None:
         """Return one unit, also an invalid one or one behind `end`; None if no file has it."""
         data = self.segments.read(number * UNIT, UNIT)
-        return Unit(*_UNIT.unpack(data)) if len(data) == UNIT else None
+        return Unit(*UNIT_FIELDS.unpack(data)) if len(data) == UNIT else None
 
     def last(self) -> Unit | None:
         """Return the last unit; None if there is none or it is a filler."""
@@ -183,7 +182,7 @@ class ConsumeQueues:
         self._by_name: dict[tuple[str, int], ConsumeQueue] = {}
         self._by_number: list[ConsumeQueue] = []
         self._dirty: set[ConsumeQueue] = set()
-        self._stale: set[ConsumeQueue] = set()
+        self._not_rebuilt: set[ConsumeQueue] = set()
         self._lock = threading.Lock()
         for topic, queue_id in layout.queue_folders(store):
             self._by_name[topic, queue_id] = self._open(topic, queue_id)
@@ -222,7 +221,7 @@ class ConsumeQueues:
     def write(self, number: int, first: int, units: bytes | memoryview) -> None:
         """Write units of the queue with this number in the C table."""
         queue = self._numbered(number)
-        if queue in self._stale:
+        if queue in self._not_rebuilt:
             self._empty(queue)
         queue.write(first, units)
         self._add_dirty(queue)
@@ -233,7 +232,7 @@ class ConsumeQueues:
 
     def _numbered(self, number: int) -> ConsumeQueue:
         while len(self._by_number) <= number:
-            name = name_in(self.table, len(self._by_number))
+            name = queue_name(self.table, len(self._by_number))
             if name not in self._by_name:
                 self._by_name[name] = self._open(*name)
             self._by_number.append(self._by_name[name])
@@ -247,29 +246,28 @@ class ConsumeQueues:
             queue.segments.sync()
 
     def rebuild(self) -> None:
-        """Start with an empty C table, and rebuild each queue that is written to from now on."""
+        """Start with an empty C table; the first write to a queue will empty it."""
         self.table = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
         self._by_number = []
-        self._stale = set(self)
+        self._not_rebuilt = set(self)
 
     def end_rebuild(self) -> None:
         """Keep the queues that were not rebuilt, because the log has none of their messages."""
-        for queue in self._stale:
+        for queue in self._not_rebuilt:
             set_next(self.table, queue.topic, queue.queue_id, queue.end)
-        self._stale = set()
+        self._not_rebuilt = set()
 
     def has_no_file(self, number: int) -> bool:
-        """Return whether the queue has no file yet."""
         return not self._numbered(number).segments.starts
 
     def _empty(self, queue: ConsumeQueue) -> None:
-        self._stale.discard(queue)
+        self._not_rebuilt.discard(queue)
         for start in list(queue.segments.starts):
             queue.segments.remove(start)
         queue.end = 0
 
     def drop_empty(self) -> None:
-        """Remove queues without units; call it before `enter`."""
+        """Remove queues without units, before `add_to` numbers the others."""
         for queue in self:
             if queue.end == 0:
                 self._empty(queue)

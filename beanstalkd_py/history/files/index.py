@@ -22,7 +22,7 @@ from beanstalkd_py.history.files.open_files import open_existing
 from beanstalkd_py.history.message import key_hash
 from beanstalkd_py.history.options import Sizes
 
-FOUND_AT_ONCE = 256
+OFFSETS_AT_ONCE = 256
 SECOND_MS = 1000
 
 
@@ -32,13 +32,13 @@ class IndexFile:
     def __init__(self, path: Path, sizes: Sizes, writable: bool) -> None:
         self.path = path
         self.slots, self.entries = sizes.index_slots, sizes.index_entries
-        bytes_wanted = lib.hs_index_bytes(self.slots, self.entries)
+        expected_size = lib.hs_index_bytes(self.slots, self.entries)
         fd = open_existing(path, writable)
         try:
-            if (size := os.fstat(fd).st_size) != bytes_wanted:
-                raise StoreDamagedError(f"{path}: {size} bytes, not {bytes_wanted}")
+            if (size := os.fstat(fd).st_size) != expected_size:
+                raise StoreDamagedError(f"{path}: {size} bytes, not {expected_size}")
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            self._map = mmap.mmap(fd, bytes_wanted, access=access)
+            self._map = mmap.mmap(fd, expected_size, access=access)
         finally:
             os.close(fd)
         self.memory = ffi.from_buffer("char[]", self._map)
@@ -101,21 +101,21 @@ class IndexFile:
         return not is_empty and header.begin_timestamp <= end and begin <= header.end_timestamp
 
     def find(self, code: int, begin: int, end: int, cursor: int) -> tuple[list[int], int]:
-        """Return offsets of messages that may have this hash and a time in begin..end.
+        """Return some offsets of messages that may have this hash and a time in begin..end.
 
-        The newest is first. `cursor` is 0 in the first call. Returns some offsets and the next
-        cursor, -1 at the end.
+        The newest is first. `cursor` is 0 in the first call. Returns the next cursor too, -1 at the
+        end.
         """
-        offsets = ffi.new("int64_t[]", FOUND_AT_ONCE)
+        offsets = ffi.new("int64_t[]", OFFSETS_AT_ONCE)
         next_cursor = ffi.new("int32_t *", cursor)
         times = (begin - SECOND_MS, end)  # files store whole seconds
-        found = lib.hs_index_find(
+        count = lib.hs_index_find(
             *(self.memory, self.slots, self.entries),
-            *(code, *times, offsets, FOUND_AT_ONCE, next_cursor),
+            *(code, *times, offsets, OFFSETS_AT_ONCE, next_cursor),
         )
-        if found < 0:
+        if count < 0:
             raise StoreDamagedError(f"{self.path}: an entry refers to one that does not exist")
-        return list(ffi.unpack(offsets, found)), int(next_cursor[0])
+        return list(ffi.unpack(offsets, count)), int(next_cursor[0])
 
     def sync(self) -> None:
         self._map.flush()
@@ -158,10 +158,10 @@ class Index:
                 self.unreadable[path] = str(error).removeprefix(f"{path}: ")
 
     def missing(self) -> Path | None:
-        """Return a file that was removed by somebody else, or None."""
+        """Return a file that another program has removed, or None."""
         with self._lock:
-            there = set(layout.index_names(self.folder))
-            return next((each.path for each in self.files if each.path.name not in there), None)
+            names = set(layout.index_names(self.folder))
+            return next((file.path for file in self.files if file.path.name not in names), None)
 
     @property
     def last(self) -> IndexFile | None:
@@ -182,11 +182,11 @@ class Index:
 
     def _extend(self, before: IndexFile | None) -> IndexFile:
         layout.make_folder(self.folder)
-        made = IndexFile.create(self.folder / self._next_name(before), self._sizes)
+        file = IndexFile.create(self.folder / self._next_name(before), self._sizes)
         if before is not None:
-            made.continue_from(before)
-        self.files.append(made)
-        return made
+            file.continue_from(before)
+        self.files.append(file)
+        return file
 
     @staticmethod
     def _next_name(before: IndexFile | None) -> str:

@@ -64,7 +64,7 @@ class Segments:
         return None
 
     def missing(self) -> Path | None:
-        """Return a file that was removed by somebody else, or None."""
+        """Return a file that another program has removed, or None."""
         gone = set(self.starts) - set(layout.segment_starts(self.folder))
         return self.path(min(gone)) if gone else None
 

@@ -29,24 +29,24 @@ _USUAL_RATIOS = (4, 2, 1, 3, 5, 8, 10, 16, 20)
 def infer_sizes(store: Path, wanted: Sizes | None = None, reads_index: bool = True) -> Sizes:
     """Return the sizes of an existing store; `wanted` or RocketMQ's where no file shows them.
 
-    Raises StoreUsageError if no pair of slots and entries fits an index file, unless it has the
-    wanted size, or the store is opened without reading such files (`reads_index` is False).
+    Raises StoreUsageError if no pair of slots and entries fits an index file that does not have the
+    wanted size, unless `reads_index` is False.
     """
-    usual = wanted or Sizes()
+    defaults = wanted or Sizes()
     queues = (
         store / layout.CONSUME_QUEUE / topic / str(queue_id)
         for topic, queue_id in layout.queue_folders(store)
     )
     queue_bytes = next(filter(None, map(_length, queues)), 0)
-    slots, entries = usual.index_slots, usual.index_entries
+    slots, entries = defaults.index_slots, defaults.index_entries
     try:
         slots, entries = _index_sizes_of_store(store, wanted) or (slots, entries)
     except StoreUsageError:
         if reads_index:
             raise
     return Sizes(
-        segment_bytes=_length(store / layout.COMMIT_LOG) or usual.segment_bytes,
-        queue_file_units=queue_bytes // lib.HS_UNIT or usual.queue_file_units,
+        segment_bytes=_length(store / layout.COMMIT_LOG) or defaults.segment_bytes,
+        queue_file_units=queue_bytes // lib.HS_UNIT or defaults.queue_file_units,
         index_slots=slots,
         index_entries=entries,
         property_crc=_has_property_crc(store),
@@ -92,8 +92,8 @@ def _has_property_crc(store: Path) -> bool:
             data = head + log.read(max(record_size(head) - 4, 0))
         record = ffi.new("hs_record *")
         with ffi.from_buffer("char[]", data) as memory:
-            found = lib.hs_record_read(memory, len(data), start, 0, record)
-        if found == lib.HS_FOUND_RECORD:
+            result = lib.hs_record_read(memory, len(data), start, 0, record)
+        if result == lib.HS_FOUND_RECORD:
             return bool(record.has_crc)
     return False
 

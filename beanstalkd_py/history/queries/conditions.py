@@ -48,21 +48,21 @@ def all_conditions(conditions: Iterable[str]) -> MessageFilter:
 
 def properties_of(conditions: Iterable[str]) -> list[str]:
     """Return the properties that valid conditions use, without tag, key, body and size."""
-    found = (_CONDITION.fullmatch(text) for text in conditions)
-    names = [match[1] for match in found if match is not None]
+    matches = (_CONDITION.fullmatch(text) for text in conditions)
+    names = [match[1] for match in matches if match is not None]
     of_messages = {"tag", "key", "body", "size"}
     return list(dict.fromkeys(n.removeprefix(PROPERTY) for n in names if n not in of_messages))
 
 
 def condition(text: str) -> MessageFilter:
     """Return a filter for one condition. Raises ValueError."""
-    found = _CONDITION.fullmatch(text)
-    if found is None:
+    match = _CONDITION.fullmatch(text)
+    if match is None:
         raise ValueError(
             f"{text!r} is no condition; give one such as tag=deleted, pri<1024, timeouts!=0,"
             " body~word"
         )
-    name, sign, value = found.groups()
+    name, sign, value = match.groups()
     if name == "body":
         if sign in _ORDERS:
             raise ValueError(f"{text!r}: a body has no order; give =, !=, ~ or !~, or size{sign}N")

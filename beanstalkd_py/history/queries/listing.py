@@ -22,7 +22,7 @@ ReportFault = Callable[[Fault], None]
 
 
 def has_queue_unit(message: Stored) -> bool:
-    """Return whether a queue has it; prepared and rolled-back transactions are only in the log."""
+    """Return False for prepared and rolled-back transactions, which are only in the log."""
     return message.sys_flag & TRANSACTION not in (PREPARED, ROLLBACK)
 
 
@@ -39,11 +39,11 @@ def messages_of_topic(
     `first` is the first queue offset in each queue. Raises OSError.
     """
     queues = [queue for queue in store.queues if queue.topic == topic]
-    rows = [_of_queue(store, queue, report, first, begin, end) for queue in queues]
-    return heapq.merge(*rows, key=lambda message: message.offset)
+    messages = [_messages_of_queue(store, queue, report, first, begin, end) for queue in queues]
+    return heapq.merge(*messages, key=lambda message: message.offset)
 
 
-def _of_queue(
+def _messages_of_queue(
     store: ReadableStore, queue: ConsumeQueue, report: ReportFault, first: int, begin: int, end: int
 ) -> Iterator[Stored]:
     low, high = store.bounds(queue.topic, queue.queue_id)
@@ -68,7 +68,7 @@ def stored_between(
 def message_of_unit(
     store: ReadableStore, queue: ConsumeQueue, number: int, unit: Unit, report: ReportFault
 ) -> Stored | None:
-    """Return the message of a unit; None for a damaged message, which is reported."""
+    """Return the message of a unit; None for an expired or a damaged one, which is reported."""
     message = store.message(unit.offset)
     if message is None and unit.offset >= current_log_begin(store):
         what = f"leads to {unit.offset}, where no sound message is"
@@ -95,21 +95,20 @@ def messages_of_log(
         yield from walk.messages(log.end)
         if walk.offset >= log.end:
             return
-        report(Fault.at(log.segments, walk.offset, FAULTS[walk.why]))
+        report(Fault.at(log.segments, walk.offset, FAULTS[walk.stop_reason]))
         at = _next_known(store, walk.offset)
 
 
 def _next_known(store: ReadableStore, bad: int) -> int:
     """Return the next message that a queue refers to, or the start of the next file."""
     segments = store.log.segments
-    following = [start for start in segments.starts if start > bad]
-    found = min(following, default=store.log.end)
+    nearest = min((start for start in segments.starts if start > bad), default=store.log.end)
     for queue in store.queues:
         number = queue.find_from(bad + 1)
         unit = queue.unit(number) if number < queue.end else None
         if unit is not None and unit.offset > bad:
-            found = min(found, unit.offset)
-    return found
+            nearest = min(nearest, unit.offset)
+    return nearest
 
 
 def last_messages(
@@ -137,8 +136,8 @@ def last_messages(
         for message in messages_of_log(store, report, dispatched)
         if has_queue_unit(message) and topic in (None, message.topic)
     )
-    found = (message for message in chain(known, pending) if message is not None)
-    return list(deque(found, maxlen=count))
+    messages = (message for message in chain(known, pending) if message is not None)
+    return list(deque(messages, maxlen=count))
 
 
 def report_damaged_keys(

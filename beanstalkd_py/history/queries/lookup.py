@@ -24,7 +24,7 @@ class ReadableStore:
     recorded: Dispatched | None = None
     """Contents of the file `dispatched` before any other file was opened."""
     was_open: bool = True
-    """Whether a writer had the store open then, or had ended without closing it."""
+    """Whether at that time a writer had the store open, or had ended without closing it."""
 
     def __init__(
         self, folder: Path, sizes: Sizes, log: CommitLog, queues: ConsumeQueues, index: Index
@@ -43,8 +43,6 @@ class ReadableStore:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    # --- the log -----------------------------------------------------------------------------
 
     def message(self, offset: int) -> Stored | None:
         """Return the message that begins at a log offset; None if there is none."""
@@ -79,15 +77,13 @@ class ReadableStore:
         """Yield messages from an offset on (None: the log's end), and wait for further ones."""
         at = self.log.end if begin is None else begin
         while not should_stop():
-            found = False
+            before = at
             for message in self.scan(at):
-                at, found = message.offset + message.size, True
+                at = message.offset + message.size
                 yield message
-            if not found:
+            if at == before:
                 wait(poll_seconds)
                 self.refresh_log()
-
-    # --- queues ------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, list[int]]:
         topics: dict[str, list[int]] = {}
@@ -116,8 +112,6 @@ class ReadableStore:
 
         begin, end = self.bounds(topic, queue_id)
         return queue.bisect(begin, end, is_before) - (1 if last else 0)
-
-    # --- the index ---------------------------------------------------------------------------
 
     def query(
         self, topic: str, key: str, begin: int = 0, end: int = ALWAYS, limit: int = QUERY_LIMIT

@@ -109,9 +109,6 @@ def _parts(
     return itertools.groupby(messages, part_of)
 
 
-# --- columns ----------------------------------------------------------------------------------
-
-
 def _tube(message: Stored) -> str:
     # A foreign topic may contain bytes that are not UTF-8.
     return tube_of(message).encode("utf-8", "surrogateescape").decode("utf-8", "replace")

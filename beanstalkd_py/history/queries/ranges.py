@@ -52,16 +52,16 @@ class MessageRange:
 
     def count(self) -> int:
         """Count the items, missing messages included."""
-        dispatched = self._dispatched()
+        dispatched = self._refresh_queues()
         queues = (self._bounds(queue) for queue in self._queues())
         in_queues = sum(max(high - low, 0) for low, high in queues)
         return in_queues + sum(1 for _ in self._pending(dispatched))
 
     def __iter__(self) -> Iterator[RangeItem]:
         """Yield the items in log order; damaged messages are reported."""
-        dispatched = self._dispatched()
-        rows = [self._of_queue(queue) for queue in self._queues()]
-        return heapq.merge(*rows, self._pending(dispatched), key=lambda found: found.offset)
+        dispatched = self._refresh_queues()
+        items = [self._items_of_queue(queue) for queue in self._queues()]
+        return heapq.merge(*items, self._pending(dispatched), key=lambda item: item.offset)
 
     def _queues(self) -> list[ConsumeQueue]:
         return [queue for queue in self.store.queues if queue.topic == self.topic]
@@ -71,7 +71,7 @@ class MessageRange:
         high = queue.find_from(self.log_end)
         return listing.stored_between(self.store, queue, low, high, self.begin, self.end)
 
-    def _of_queue(self, queue: ConsumeQueue) -> Iterator[RangeItem]:
+    def _items_of_queue(self, queue: ConsumeQueue) -> Iterator[RangeItem]:
         for number, unit in queue.units(*self._bounds(queue)):
             message = listing.message_of_unit(self.store, queue, number, unit, self.report)
             if message is None:
@@ -99,12 +99,12 @@ class MessageRange:
             ):
                 yield RangeItem(message.offset, message)
 
-    def _dispatched(self) -> int:
-        """Return a log offset before which the topic's queues are complete.
+    def _refresh_queues(self) -> int:
+        """Read the ends of the topic's queues again, because a writer may have added units.
 
-        The queues' ends are read again afterwards, because a writer may have added units meanwhile.
+        Returns a log offset before which these queues are complete.
         """
-        reached = self._recorded_end()
+        reached = self._recorded_end()  # before the ends, so that these are not behind
         for queue in self._queues():
             queue.segments.refresh()
             queue.end = queue.find_end(self.store.log.end)

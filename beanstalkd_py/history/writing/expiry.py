@@ -41,8 +41,6 @@ def disk_used(folder: Path) -> float:
 
 
 class Expiry:
-    """Applies the retention rules of one store."""
-
     def __init__(self, store: ReadableStore, retention: Retention) -> None:
         self.retention = retention
         self._store = store

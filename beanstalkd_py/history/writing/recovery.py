@@ -1,8 +1,8 @@
 """Recovery: find the end of the log and bring queues and index to it.
 
-Queues and index are derived from the log. They are rewound to the offset up to which they are known
-to be on disk and dispatched again from there; from the first message on, if that offset is unknown
-or something before it is missing.
+Queues and index are derived from the log. Recovery rewinds them to the offset up to which they are
+on disk, and dispatches the messages behind it again. If that offset is unknown, or something before
+it is missing, recovery rebuilds them from the first message on.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ class Recovered:
     `fault` describes the record there, or is "". `tail_file` is the file with the bytes behind the
     end, None if there were none. Queues and index were dispatched again from `dispatched_from`;
     `rebuilt` is set if that is the first message. `missing_bytes` of the log were on disk once, as
-    the file `dispatched` records. `remade` says which queues or index files were missing and
-    rebuilt.
+    the file `dispatched` records. `remade` describes the queues or index files that were missing.
     """
 
     was_clean: bool
@@ -51,8 +50,8 @@ def find_last_record(log: CommitLog, queues: ConsumeQueues) -> int | None:
     for queue in queues:
         queue.end = queue.find_end()
     units = [queue.last() for queue in queues]
-    found = max((unit.offset for unit in units if unit is not None), default=-1)
-    return found if log.begin <= found and log.message(found) is not None else None
+    last = max((unit.offset for unit in units if unit is not None), default=-1)
+    return last if log.begin <= last and log.message(last) is not None else None
 
 
 def find_log_end(log: CommitLog, begin: int, checks: int = 0) -> LogWalk:
@@ -100,11 +99,11 @@ class Recovery:
         log = self._log
         can_continue = self._check_queues_and_index(was_clean)
         if not was_clean:
-            # Without `dispatched` it is another program's store, or one that was never saved.
+            # Only another program's store, or one that was never saved, lacks `dispatched`.
             recorded = self._recorded
             log.segments.sync_again(recorded.offset if recorded else log.segments.end)
         walk = self._find_end(was_clean)
-        fault = "" if walk.why == lib.HS_FOUND_NOTHING else FAULTS[walk.why]
+        fault = "" if walk.stop_reason == lib.HS_FOUND_NOTHING else FAULTS[walk.stop_reason]
         tail_file = _save_tail(log.segments, log.end, self._tail_folder)
         if log.segments.cut(log.end):
             log.segments.sync()
@@ -163,8 +162,6 @@ class Recovery:
             return log.begin
         return _start_of_sound_file(log, log.segments.start_of(self._recorded.offset))
 
-    # --- where dispatch resumes ----------------------------------------------------------------
-
     def _find_resume_offset(self, was_clean: bool) -> int | None:
         """Return where dispatch resumes after rewinding queues and index, or None."""
         recorded, begin, end = self._recorded, self._log.begin, self._log.end
@@ -189,8 +186,8 @@ class Recovery:
             return None
         if self._rewind_index(recorded):
             return recorded.offset
-        there = len(self._index.files)
-        self._remade = f"index (files that are there: {there}, recorded: {recorded.index_files})"
+        count = len(self._index.files)
+        self._remade = f"index (files that are there: {count}, recorded: {recorded.index_files})"
         return None
 
     def _rewind_index(self, recorded: Dispatched) -> bool:
@@ -222,8 +219,6 @@ class Recovery:
         self._dispatcher.indexed_to = last.header.end_offset if last is not None else -1
         return position
 
-    # --- dispatch ------------------------------------------------------------------------------
-
     def _dispatch_rest(self, was_clean: bool) -> int | None:
         """Dispatch what queues and index lack. Return where that begins; None if it is unknown."""
         begin = self._find_resume_offset(was_clean)
@@ -239,7 +234,6 @@ class Recovery:
         return begin
 
     def _rebuild(self) -> int:
-        """Rebuild queues and index from the first message on."""
         symlinks.remove(self._path, missing_ok=True)
         symlinks.sync_folder(self._path.parent)
         self._index.discard()

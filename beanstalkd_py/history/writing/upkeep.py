@@ -25,8 +25,8 @@ class Upkeep:
         """Dispatch after each `report_append`."""
         self._start(self._dispatch, dispatch)
 
-    def start_task(self, seconds: float, do: Callable[[], None]) -> None:
-        self._start(self._repeat, seconds, do)
+    def start_task(self, seconds: float, task: Callable[[], None]) -> None:
+        self._start(self._repeat, seconds, task)
 
     def _start(self, run: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=run, args=arguments, name="history-upkeep", daemon=True)
@@ -52,14 +52,14 @@ class Upkeep:
                 self._stopping.wait(RETRY_SECONDS)
                 self._appended.set()
 
-    def _repeat(self, seconds: float, do: Callable[[], None]) -> None:
+    def _repeat(self, seconds: float, task: Callable[[], None]) -> None:
         while not self._stopping.wait(seconds) and self._health.failure is None:
-            self._attempt(do)
+            self._attempt(task)
 
-    def _attempt(self, do: Callable[[], None]) -> OSError | None:
-        """Run it. Return the error of a full disk; other failures fail the store."""
+    def _attempt(self, task: Callable[[], None]) -> OSError | None:
+        """Run a task. Return the error of a full disk; other failures fail the store."""
         try:
-            do()
+            task()
         except Exception as error:
             if isinstance(error, OSError) and is_no_space(error):
                 return error

@@ -17,8 +17,7 @@ from beanstalkd_py.pipeline.sources.decoder import Decoder, Fault, Rows
 from beanstalkd_py.pipeline.sources.file_buffer import in_c
 from beanstalkd_py.pipeline.sources.read_modes import Mode
 
-LEAST_ENTRY = 84
-"""Bytes."""
+MIN_ENTRY_BYTES = 84
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,13 @@ class BinlogFile:
         return Fault(self.path, offset, what, {**self.constants(), "offset": offset}, torn)
 
 
+def new_c_decoder() -> Any:
+    entries = ffi.gc(lib.bc_entries_new(), lib.bc_entries_free)
+    if entries == ffi.NULL:
+        raise MemoryError
+    return entries
+
+
 class Entries(Decoder[BinlogFile]):
     """Decodes entries; `is_followed` returns whether a server has written to a later file."""
 
@@ -64,9 +70,7 @@ class Entries(Decoder[BinlogFile]):
     ) -> None:
         super().__init__(table, mode)
         self._is_followed = is_followed
-        self._entries = ffi.gc(lib.bc_entries_new(), lib.bc_entries_free)
-        if self._entries == ffi.NULL:
-            raise MemoryError
+        self._entries = new_c_decoder()
 
     def rows(self, file: BinlogFile, data: Any) -> Rows:
         entries = self._entries
@@ -77,10 +81,10 @@ class Entries(Decoder[BinlogFile]):
                 yield from batches(
                     self._table,
                     file.constants(),
-                    LEAST_ENTRY,
+                    MIN_ENTRY_BYTES,
                     lambda: length - lib.bc_entries_end(entries),
                     lambda batch: lib.bc_entries_read(entries, batch),
-                    lambda: self._faulty(file, length),
+                    lambda: self._skip_fault(file, length),
                 )
             elif kind == lib.BC_FILE_VERSION:
                 version = lib.bc_entries_version(entries)
@@ -88,11 +92,11 @@ class Entries(Decoder[BinlogFile]):
             elif kind < 0:
                 raise MemoryError
 
-    def _faulty(self, file: BinlogFile, length: int) -> Rows:
+    def _skip_fault(self, file: BinlogFile, length: int) -> Rows:
         fault = lib.bc_entries_fault(self._entries)
         torn = bool(fault.torn)
         if torn and fault.cut and self._is_followed(file):
-            torn = False  # a crash leaves preallocated space; this file lacks its end
+            torn = False  # a crash leaves the preallocated space; this file was truncated
         if torn:
             what = damage_messages.TORN
         else:

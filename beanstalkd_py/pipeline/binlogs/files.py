@@ -67,9 +67,9 @@ def find(lookup: Lookup) -> list[BinlogFile]:
     offset, so two files with the same key are an error.
     """
     files = _without_second_names(
-        each
+        file
         for pattern in lookup.paths
-        for each in (
+        for file in (
             _remote(pattern, lookup) if local(pattern) is None else _local(pattern, lookup)
         )
     )
@@ -91,19 +91,19 @@ def find_below(folder: Path, host: str) -> list[BinlogFile]:
 
 
 def _without_second_names(files: Iterable[BinlogFile]) -> list[BinlogFile]:
-    found: dict[tuple[str, int], BinlogFile] = {}
+    unique: dict[tuple[str, int], BinlogFile] = {}
     folders: dict[str, str] = {}
-    for each in files:
+    for file in files:
         # During archiving a file has both names.
-        folder = each.path.rpartition("/")[0]
-        key = folders.setdefault(folder, true_path(folder)), each.number
-        if key not in found or each.path.endswith(".done"):
-            found[key] = each
-    return sorted(found.values(), key=lambda each: (*each.key, each.path))
+        folder = file.path.rpartition("/")[0]
+        key = folders.setdefault(folder, true_path(folder)), file.number
+        if key not in unique or file.path.endswith(".done"):
+            unique[key] = file
+    return sorted(unique.values(), key=lambda file: (*file.key, file.path))
 
 
 def _local(pattern: str, lookup: Lookup) -> Iterator[BinlogFile]:
-    matched = [Path(each) for each in expand(local(pattern) or pattern)]
+    matched = [Path(path) for path in expand(local(pattern) or pattern)]
     for path in matched:
         if path.is_dir() or number_of(path.name) is not None:
             yield from _below(path, lookup)
@@ -120,10 +120,10 @@ def _remote(pattern: str, lookup: Lookup) -> Iterator[BinlogFile]:
         if is_in_place(url, lookup) and (
             lookup.name_glob is None or matches(name, lookup.name_glob)
         ):
-            each = of_path(url, lookup.hosts, size)
-            if each is not None:
+            file = of_path(url, lookup.hosts, size)
+            if file is not None:
                 is_empty = False
-                yield each
+                yield file
     if is_empty:  # an object store does not know whether there is a folder
         raise PipelineUsageError(
             f"path {pattern} has no binlog files; give the folder of a host, such as"
@@ -140,12 +140,12 @@ def _below(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
             f"binlog folder {path} was being resharded when that was interrupted; start the server"
             " on it, or run 'beanstalkd-py binlog reshard', to finish it"
         )
-    for inside in sorted(path.iterdir()):
-        if inside.is_dir():
-            if SHARD.fullmatch(inside.name) or (lookup.recursive and inside.name not in STAGING):
-                yield from _below(inside, lookup)
-        elif lookup.name_glob is None or matches(inside.name, lookup.name_glob):
-            yield from _file(inside, lookup)
+    for child in sorted(path.iterdir()):
+        if child.is_dir():
+            if SHARD.fullmatch(child.name) or (lookup.recursive and child.name not in STAGING):
+                yield from _below(child, lookup)
+        elif lookup.name_glob is None or matches(child.name, lookup.name_glob):
+            yield from _file(child, lookup)
 
 
 def _file(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
@@ -155,15 +155,15 @@ def _file(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
         size = path.stat().st_size
     except FileNotFoundError:
         return  # removed meanwhile
-    each = of_path(str(path), lookup.hosts, size)
-    if each is not None:
-        yield each
+    file = of_path(str(path), lookup.hosts, size)
+    if file is not None:
+        yield file
 
 
 def has_entries(file: BinlogFile) -> bool:
     """Whether the file has entries: a preallocated file has zeros after its version."""
     if not is_bare(file.path):
-        return True  # others are not shipped
+        return True  # `ship` copies only files with entries
     try:
         with os.fdopen(open_regular(file.path), "rb") as data:
             return any(data.read(300)[4:])
@@ -172,7 +172,7 @@ def has_entries(file: BinlogFile) -> bool:
     except OSError as error:
         if error.errno != NOT_REGULAR:
             raise
-        return True  # reading it reports the error
+        return True  # the read reports the error
 
 
 def is_followed(file: BinlogFile) -> bool:
@@ -204,15 +204,15 @@ OPEN_BYTES = 1 << 18
 
 
 def pack(files: Sequence[BinlogFile], least: int, most_bytes: int) -> list[list[BinlogFile]]:
-    """Divide files evenly: at least `least` runs if there are so many files, of most_bytes."""
+    """Divide files into even runs of about `most_bytes`, at least `least` if there are so many."""
     if not files:
         return []
-    total = sum(each.size + OPEN_BYTES for each in files)
+    total = sum(file.size + OPEN_BYTES for file in files)
     count = min(len(files), max(least, -(-total // most_bytes), 1))
     runs: list[list[BinlogFile]] = [[] for _ in range(count)]
     done = 0
-    for each in files:
-        weight = each.size + OPEN_BYTES
-        runs[min((done + weight // 2) * count // total, count - 1)].append(each)
+    for file in files:
+        weight = file.size + OPEN_BYTES
+        runs[min((done + weight // 2) * count // total, count - 1)].append(file)
         done += weight
     return [run for run in runs if run]

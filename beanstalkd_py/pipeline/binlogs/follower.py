@@ -1,8 +1,8 @@
 """Following binlog folders: a place is a file number and an offset in that file.
 
-A file is complete once a later one has entries, on another file system always. The head is that of
-the place's file, or of the file before if nothing of it was read: a folder that was emptied or
-resharded begins with the same numbers again.
+A local file is complete once a later one has entries; files on other file systems always are. The
+head is that of the place's file, or of the previous file if nothing of the former was read. It
+reveals a folder that was emptied or resharded, and has files with the same numbers again.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from beanstalkd_py.pipeline._columns import ffi, lib
+from beanstalkd_py.pipeline._columns import lib
 from beanstalkd_py.pipeline.binlogs import files as binlog_files
-from beanstalkd_py.pipeline.binlogs.entries import BinlogFile
+from beanstalkd_py.pipeline.binlogs.entries import BinlogFile, new_c_decoder
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan, read_file
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS
 from beanstalkd_py.pipeline.sources.columns import ALL, Table
@@ -59,11 +59,7 @@ class BinlogFollower(Follower[BinlogFile]):
         return None if path is None else head_of(path, length)
 
     def _advance(
-        self,
-        files: Sequence[BinlogFile],
-        start: Place | None,
-        budget: Budget,
-        stop: Place | None,
+        self, files: Sequence[BinlogFile], start: Place | None, budget: Budget, stop: Place | None
     ) -> Place:
         written = [file for file in files if binlog_files.has_entries(file)]
         number, offset, start = self._resume(written or files, start)
@@ -92,7 +88,10 @@ class BinlogFollower(Follower[BinlogFile]):
     def _resume(
         self, files: Sequence[BinlogFile], start: Place | None
     ) -> tuple[int, int, Place | None]:
-        """Return file and offset to go on at: those of `start`, or the oldest file after a loss."""
+        """Return file number and offset to continue at, and `start`.
+
+        After a loss these are the oldest file, 0 and None.
+        """
         first, last = files[0].number, files[-1].number
         if start is None:
             return first, 0, None
@@ -111,9 +110,9 @@ class BinlogFollower(Follower[BinlogFile]):
         return first, 0, None
 
     def _report_missing(self, files: Sequence[BinlogFile], first: int, file: BinlogFile) -> None:
-        """Report a removed file before `file`. One that was never written to is still there."""
-        there = {each.number for each in files}
-        gone = next((n for n in range(first, file.number) if n not in there), None)
+        """Report a removed file before `file`; servers do not remove files without entries."""
+        numbers = {each.number for each in files}
+        gone = next((n for n in range(first, file.number) if n not in numbers), None)
         if gone is not None:
             folder = file.path.rpartition("/")[0]
             self._report_loss(f"binlog.{gone} of {folder} is gone, {file.name} is there")
@@ -161,9 +160,7 @@ class BinlogScan(Scan):
             data = read_file(FileBuffer(), self.file)
         except FileNotFoundError:
             return Reached(max(self.file.size, self.begin), 0, complete=True)
-        entries = ffi.gc(lib.bc_entries_new(), lib.bc_entries_free)
-        if entries == ffi.NULL:
-            raise MemoryError
+        entries = new_c_decoder()
         with in_c(data) as (memory, length):
             number, begin, end = self.file.number, self.begin, self.limit
             kind = lib.bc_entries_open(entries, memory, length, number, begin, end)

@@ -12,7 +12,7 @@ from beanstalkd_py.pipeline.binlogs.table import COLUMNS
 from beanstalkd_py.pipeline.sources.columns import Table
 from beanstalkd_py.pipeline.sources.file_buffer import FileBuffer
 from beanstalkd_py.pipeline.sources.options import Options
-from beanstalkd_py.pipeline.sources.plan import COMMON_OPTIONS, Plan, choose
+from beanstalkd_py.pipeline.sources.plan import COMMON_OPTIONS, Plan, choose_columns
 from beanstalkd_py.pipeline.sources.remote import is_direct
 
 
@@ -29,7 +29,7 @@ class BinlogPlan(Plan[BinlogFile]):
         cls, options: Options, named: Sequence[str] | None
     ) -> tuple[Table, dict[str, Any]]:
         added = ["body"] if options.flag("includeBody", False) else []
-        return choose(COLUMNS, options, named, added), {
+        return choose_columns(COLUMNS, options, named, added), {
             "name_glob": options.text("pathGlobFilter"),
             "recursive": options.flag("recursiveFileLookup", False),
         }

@@ -9,8 +9,8 @@ server runs. Files are copied in the order of their numbers, so a reader never s
 filled later. The manifest is written after the files that it names: a run that was killed before
 that copies some files again, with the same entries under the same names.
 
-The files of a folder that was begun anew, by resharding for example, go to HOST~2, then HOST~3:
-their numbers and jobs are others.
+The files of a recreated folder, after resharding for example, go to HOST~2, then HOST~3, because
+they have the same numbers and other jobs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SAVE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """What a run has copied; `missing` are descriptions of files that were removed before."""
+    """The files that a run has copied; `missing` describes those that were removed before."""
 
     target: str
     files: int
@@ -95,7 +95,7 @@ def ship(folder: Path, target: str, host: str) -> Shipment:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock the folder itself, as servers do not. Raises PipelineUsageError, OSError."""
+    """Lock the folder itself, which servers do not lock. Raises PipelineUsageError, OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
@@ -113,7 +113,7 @@ def _shards(folder: Path, host: str) -> list[_Shard]:
     # A start writes to new files, so those of a stopped server are complete. A server that starts
     # meanwhile is detected only if its files are listed before.
     listed = {
-        name: _without_unused(list(files))
+        name: _without_preallocated(list(files))
         for name, files in itertools.groupby(
             find_below(folder.absolute(), host), lambda each: each.shard
         )
@@ -139,7 +139,7 @@ def _check_lock(lock: Path) -> None:
         )
 
 
-def _without_unused(files: list[BinlogFile]) -> list[BinlogFile]:
+def _without_preallocated(files: list[BinlogFile]) -> list[BinlogFile]:
     while files and not has_entries(files[-1]):
         del files[-1]
     return files
@@ -153,21 +153,21 @@ def _identity(path: Path) -> str:
 
 
 def _manifest(shards: Sequence[_Shard], target: str, host: str) -> Manifest:
-    """Return the first manifest that is of these files, or new."""
+    """Return the manifest of HOST, HOST~2, ... that has files of these shards only, or is new."""
     top = RemotePath.of(absolute(target))
     for generation in itertools.count(1):
         name = host if generation == 1 else f"{host}~{generation}"
         manifest = Manifest.load(top.below(name))
-        had = {line.shard for line in manifest.lines}
-        if had <= {shard.name for shard in shards} and not any(
-            _is_anew(shard, manifest) for shard in shards
+        shipped = {line.shard for line in manifest.lines}
+        if shipped <= {shard.name for shard in shards} and not any(
+            _is_recreated(shard, manifest) for shard in shards
         ):
             return manifest
     raise AssertionError
 
 
-def _is_anew(shard: _Shard, manifest: Manifest) -> bool:
-    """Whether the shard was begun anew after the files in the manifest."""
+def _is_recreated(shard: _Shard, manifest: Manifest) -> bool:
+    """Whether the shard was recreated after the files in the manifest."""
     last = manifest.last(shard.name)
     if last is None:
         return False
@@ -243,8 +243,8 @@ class _Run:
         last = end - 1
         self._manifest.lines.append(MissingFiles(shard.name, (first, last)))
         self._is_saved = False
-        named = f"binlog.{first}" if first == last else f"binlog.{first} to binlog.{last}"
-        self._missing.append(f"{named} of {shard.path}")
+        names = f"binlog.{first}" if first == last else f"binlog.{first} to binlog.{last}"
+        self._missing.append(f"{names} of {shard.path}")
 
     def _save(self) -> None:
         """Write the manifest, and let the archiver remove what it names."""

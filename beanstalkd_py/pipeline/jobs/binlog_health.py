@@ -30,7 +30,7 @@ _SUMS = ("put_bytes", "live_bytes", "live_jobs")
 def binlog_health(entries: DataFrame) -> DataFrame:
     """Return a row for each host, shard and file with entries, in this order.
 
-    `live_bytes` and `live_jobs` equal `live_bytes` and `jobs` of `binlog usage`. `entries` and
+    `live_bytes` and `live_jobs` equal `live_bytes` and `jobs` of `binlog stats`. `entries` and
     `bytes` count entries of jobs only, neither the highest id nor preallocated space.
 
     Columns: host, shard, file string; file_number, entries, bytes long; put_bytes long: first full
@@ -165,12 +165,12 @@ def _is_after(one: Column, other: Column) -> Column:
 def _part(condition: Column, place: Column, **measures: Column) -> Column:
     """Return a part, null if the condition is false."""
 
-    def given(name: str, kind: str) -> Column:
+    def measure(name: str, kind: str) -> Column:
         return measures.get(name, f.lit(None)).cast(kind).alias(name)
 
     part = f.struct(
         place["file_number"].alias("file_number"),
-        *(given(name, "long") for name in (*_SUMS, "put_ns")),
-        given("oldest", "struct<created_at_ns:long,id:long,tube:string>"),
+        *(measure(name, "long") for name in (*_SUMS, "put_ns")),
+        measure("oldest", "struct<created_at_ns:long,id:long,tube:string>"),
     )
     return f.when(condition, part)

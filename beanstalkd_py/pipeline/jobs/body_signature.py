@@ -49,7 +49,7 @@ def signature(body: bytes) -> str:
     php = _PHP_OBJECT.match(text)
     if php is not None:  # before the check for binary data: private fields have NUL in their names
         return f"PHP {php[1][:LENGTH]}"
-    return _binary(body) if _CONTROLS.search(text) else _alike(text)
+    return _binary(body) if _CONTROLS.search(text) else _generalized(text)
 
 
 def sample(body: bytes) -> str:
@@ -66,23 +66,23 @@ def _json_object(text: str) -> Mapping[str, object] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):  # invalid, or nested too deeply
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _of_fields(fields: Mapping[str, object]) -> str:
-    names = ", ".join(sorted({_alike(name) for name in fields}))
+    names = ", ".join(sorted({_generalized(name) for name in fields}))
     shown = f"{{{_cut(names)}}}"
     for name in NAMES:
         value = fields.get(name)
         if isinstance(value, str) and value:
-            return f"{name}={_alike(value)} {shown}"
+            return f"{name}={_generalized(value)} {shown}"
     return shown
 
 
-def _alike(text: str) -> str:
+def _generalized(text: str) -> str:
     text = text[:_BEFORE_CUTTING].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = _SPACE.sub(" ", text).strip()
     text = _UUID.sub("H", text)

@@ -21,7 +21,7 @@ from beanstalkd_py.pipeline.jobs.durations import since_1970
 COLUMNS = ("host", "id", "tube", "put_at", "last_at", "state", "timeouts", "buries", "kicks")
 """Columns needed of timelines."""
 BODY_COLUMNS = ("host", "kind", "id", "created_at_ns", "body")
-"""Columns of entries for `bodies_of`."""
+"""Columns needed of entries for `bodies_of`."""
 _KEY = ("host", "id", "put_at")
 _SIGNED = "host string, id long, put_at timestamp, signature string, sample_body string"
 
@@ -62,9 +62,9 @@ def dead_letters(
 def _signed(dead: DataFrame, bodies: DataFrame) -> DataFrame:
     """Return the signatures of dead jobs, whose keys are broadcast to the tasks with bodies."""
     put_at = f.expr("timestamp_micros(created_at_ns div 1000)").alias("put_at")
-    there = bodies.where(f.col("body").isNotNull()).select("host", "id", put_at, "body")
-    found = there.join(f.broadcast(dead.select(*_KEY)), [*_KEY], "left_semi")
-    return found.mapInArrow(sign, _SIGNED).dropDuplicates([*_KEY])
+    known = bodies.where(f.col("body").isNotNull()).select("host", "id", put_at, "body")
+    of_dead = known.join(f.broadcast(dead.select(*_KEY)), [*_KEY], "left_semi")
+    return of_dead.mapInArrow(sign, _SIGNED).dropDuplicates([*_KEY])
 
 
 def sign(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

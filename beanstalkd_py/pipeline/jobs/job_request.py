@@ -51,5 +51,5 @@ def check(job: Job, request: JobRequest) -> None:
 
 
 def options_of(job: Job, request: JobRequest) -> dict[str, Any]:
-    given = {name: getattr(request, name) for name in job.options}
-    return {name: value for name, value in given.items() if value is not None}
+    options = {name: getattr(request, name) for name in job.options}
+    return {name: value for name, value in options.items() if value is not None}

@@ -13,7 +13,7 @@ from typing import Any
 
 from beanstalkd_py.errors import PipelineUsageError
 
-_HERE = "beanstalkd_py.pipeline.jobs"
+_PACKAGE = "beanstalkd_py.pipeline.jobs"
 
 
 class Needs(enum.Enum):
@@ -31,12 +31,11 @@ class Span(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job, a function with the name of its view in a module with the same name, or `module`.
+    """A job. Its function has the name of its view, and is in a module of this name or `module`.
 
-    `options` are the fields of JobRequest that the function takes.
-
-    `order` and `shown` are the order and the columns of a table on the terminal. `is_by_tube`: the
-    rows of a tube depend on that tube alone.
+    `options` are the fields of JobRequest that the function takes. `order` and `shown` are the
+    order and the columns of a table on the terminal. `is_by_tube`: the rows of a tube depend on
+    that tube alone.
     """
 
     name: str
@@ -55,16 +54,16 @@ class Job:
         return self.name.replace("-", "_")
 
     def load(self) -> Callable[..., Any]:
-        found: Callable[..., Any] = getattr(self._module(), self.view)
-        return found
+        function: Callable[..., Any] = getattr(self._module(), self.view)
+        return function
 
     def columns(self) -> Sequence[str]:
-        found: Sequence[str] = self._module().COLUMNS
-        return found
+        columns: Sequence[str] = self._module().COLUMNS
+        return columns
 
     def _module(self) -> Any:
         try:
-            return importlib.import_module(f"{_HERE}.{self.module or self.view}")
+            return importlib.import_module(f"{_PACKAGE}.{self.module or self.view}")
         except ModuleNotFoundError as error:
             raise PipelineUsageError(
                 f"{self.name} needs {error.name}; pip install 'beanstalkd_py[spark]' installs it"
@@ -101,7 +100,7 @@ _ALL = (
     Job(
         name="dead-letters",
         needs=Needs.BODIES,
-        about="jobs that are buried or timed out repeatedly, by likeness",
+        about="jobs that are buried or timed out often, by similar bodies",
         options=("timeouts",),
         span=Span.LAST_EVENTS,
         is_by_tube=True,
@@ -114,7 +113,7 @@ _ALL = (
     Job(
         name="binlog-health",
         needs=Needs.ENTRIES,
-        about="what of each binlog file is still needed, and what keeps it",
+        about="live and dead bytes of each file, and the jobs that keep it",
         order=("host", "shard", "file_number"),
         shown=(
             *("host", "shard", "file", "bytes", "live_bytes", "copy_bytes", "live_jobs"),
@@ -124,7 +123,7 @@ _ALL = (
     Job(
         name="verify",
         needs=Needs.ENTRIES,
-        about="contradictions between binlogs that are each sound",
+        about="inconsistencies between entries of binlogs",
         order=("host", "shard", "file", "offset"),
         are_faults=True,
     ),
@@ -132,7 +131,7 @@ _ALL = (
         name="export",
         module="export.job",
         needs=Needs.INPUTS,
-        about="what is new, into Delta Lake tables by date",
+        about="add new rows to Delta Lake tables, partitioned by date",
         options=("bodies", "allow_loss"),
     ),
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
@@ -15,9 +15,6 @@ from beanstalkd_py.pipeline.jobs.durations import since_1970
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest, options_of
 from beanstalkd_py.pipeline.jobs.registry import Job, Needs, Span
 from beanstalkd_py.pipeline.timelines_of import bodies_of, timelines_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 CONDITIONS = {
     Span.JOBS: ("end_at is null or end_at >= {}", "put_at < {}"),
@@ -39,20 +36,21 @@ def frame_of(
     if job.needs is Needs.ENTRIES:
         paths, mode = _binlogs(job, inputs), request.mode
         entries = read_counted(read_binlog, spark, paths, job.columns(), mode, damage)
-        made: DataFrame = job.load()(entries, **options)
-        return made
+        rows: DataFrame = job.load()(entries, **options)
+        return rows
     timelines = timelines_of(spark, inputs, request.mode, damage)
     if request.tubes:
         timelines = timelines.where(f.col("tube").isin(*request.tubes))
     if job.span is Span.JOBS:
         return _in_time(timelines, job.span, request)
     if job.span is Span.WINDOWS:
-        # The rows and not the timelines, because depth depends on all earlier jobs.
+        # Filters the rows and not the timelines, because depth depends on all earlier jobs.
         return _in_time(job.load()(timelines, **options), job.span, request)
     bodies = bodies_of(spark, inputs, request.mode)
-    chosen = _in_time(timelines, Span.LAST_EVENTS, request)
-    grouped: DataFrame = job.load()(chosen, bodies, **options)
-    return grouped
+    groups: DataFrame = job.load()(
+        _in_time(timelines, Span.LAST_EVENTS, request), bodies, **options
+    )
+    return groups
 
 
 def _binlogs(job: Job, inputs: Inputs) -> Sequence[str]:

@@ -19,7 +19,7 @@ EVENTS = (
     *("put", "reserve", "touch", "release", "timeout"),
     *("return", "due", "bury", "kick", "delete", "truncate"),
 )
-"""Names by the numbers of C, as are CERTAINTIES and STATES."""
+"""Names in the order of C's numbers; so are CERTAINTIES and STATES."""
 CERTAINTIES = ("exact", "derived", "bounded")
 STATES = ("deleted", "ready", "reserved", "buried", "delayed", "ready_or_reserved", "unknown")
 ENDS = ("deleted", "truncated")
@@ -32,14 +32,7 @@ ENTRY_NUMBERS = (
 )
 """Input columns as in C; besides these there are host, shard and tube."""
 MESSAGE_COLUMNS = (
-    "host",
-    "shard",
-    "id",
-    "tube",
-    "priority",
-    "ttr",
-    "body_size",
-    "state",
+    *("host", "shard", "id", "tube", "priority", "ttr", "body_size", "state"),
     *COUNTERS,
 )
 """Input columns that are copied; besides these there are timeline and truncated."""
@@ -81,19 +74,19 @@ SCHEMA = pa.schema(
 def timelines_of_entries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield a row for each job. Entries are sorted by job, the oldest of a job first."""
     histories = _new_histories()
-    waiting: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        waiting.append(batch)
-        if _is_one_job(waiting):
+        pending.append(batch)
+        if _is_one_job(pending):
             continue
-        rows = _joined(waiting)
-        done, timelines = _decode_entries(histories, rows, last=False)
-        waiting = [rows.slice(done)]
+        rows = _joined(pending)
+        decoded, timelines = _decode_entries(histories, rows, last=False)
+        pending = [rows.slice(decoded)]
         yield timelines
-    if waiting:
-        yield _decode_entries(histories, _joined(waiting), last=True)[1]
+    if pending:
+        yield _decode_entries(histories, _joined(pending), last=True)[1]
 
 
 def timelines_of_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -124,9 +117,9 @@ def _new_histories() -> Any:
     return histories
 
 
-def _is_one_job(waiting: list[pa.RecordBatch]) -> bool:
-    """Whether no job is complete yet."""
-    first, last = waiting[0], waiting[-1]
+def _is_one_job(batches: list[pa.RecordBatch]) -> bool:
+    """Whether all entries are of one job, which may have more."""
+    first, last = batches[0], batches[-1]
     return all(
         first.column(name)[0] == last.column(name)[-1] for name in ("id", "created_at", "host")
     )
@@ -141,16 +134,16 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def _decode_entries(histories: Any, rows: pa.RecordBatch, last: bool) -> tuple[int, pa.RecordBatch]:
     """Return the number of entries of complete jobs, and the timelines of these jobs."""
     hosts = rows.column("host").dictionary_encode().indices
-    given = ffi.new("bc_history_entries *")
-    given.host = ffi.cast("const int32_t *", _address(hosts, 4))
+    entries = ffi.new("bc_history_entries *")
+    entries.host = ffi.cast("const int32_t *", _address(hosts, 4))
     for name in ENTRY_NUMBERS:
-        setattr(given, name, ffi.cast("const int64_t *", _address(rows.column(name), 8)))
-    given.rows = rows.num_rows
-    done = lib.bc_histories_of_entries(histories, given, last)
-    if done < 0:
+        setattr(entries, name, ffi.cast("const int64_t *", _address(rows.column(name), 8)))
+    entries.rows = rows.num_rows
+    decoded = lib.bc_histories_of_entries(histories, entries, last)
+    if decoded < 0:
         raise MemoryError
-    found = Histories(histories)
-    return done, found.batch(_last_values(found, rows))
+    complete = Histories(histories)
+    return decoded, complete.batch(_last_values(complete, rows))
 
 
 def _address(column: pa.Array, width: int) -> int:
@@ -160,9 +153,9 @@ def _address(column: pa.Array, width: int) -> int:
     return address + offset
 
 
-def _last_values(found: Histories, rows: pa.RecordBatch) -> dict[str, pa.Array]:
+def _last_values(complete: Histories, rows: pa.RecordBatch) -> dict[str, pa.Array]:
     """Return the columns that come from the last entry of a job, and the tube of a full one."""
-    last_row = found.of_jobs("last_row")
+    last_row = complete.of_jobs("last_row")
 
     def last(name: str) -> pa.Array:
         return rows.column(name).take(last_row)
@@ -175,11 +168,11 @@ def _last_values(found: Histories, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         "host": last("host"),
         "shard": last("shard"),
         "id": last("id"),
-        "tube": rows.column("tube").take(_not_negative(found.of_jobs("full_row"))),
+        "tube": rows.column("tube").take(_not_negative(complete.of_jobs("full_row"))),
         "priority": _lower(kicks_priority),
         "ttr": last("ttr"),
         "body_size": pc.shift_right(flags, SIZE_AT).cast(pa.int32()),
-        "state": _names(STATES, found.of_jobs("state")),
+        "state": _names(STATES, complete.of_jobs("state")),
         "reserves": _upper(reserves_timeouts),
         "timeouts": _lower(reserves_timeouts),
         "releases": _upper(releases_buries),
@@ -218,8 +211,8 @@ class Histories:
     def batch(self, known: dict[str, pa.Array]) -> pa.RecordBatch:
         """Return a row for each job; `known` are the columns that do not depend on events."""
         lists = {"events": self._events(), "states": self._spans()}
-        made = {**known, **self._summary(), **lists}
-        arrays = [made[name] for name in SCHEMA.names]
+        columns = {**known, **self._summary(), **lists}
+        arrays = [columns[name] for name in SCHEMA.names]
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
     def _summary(self) -> dict[str, pa.Array]:
@@ -295,7 +288,7 @@ def _copied(values: Any, count: int) -> pa.Array:
 
 
 def _not_negative(values: pa.Array) -> pa.Array:
-    """Replace negative numbers, C's nulls, by nulls."""
+    """Replace negative numbers, which are nulls of C, by nulls."""
     return pc.if_else(pc.greater_equal(values, 0), values, pa.scalar(None, LONG))
 
 

@@ -4,53 +4,20 @@ The key of a job is (host, id, created_at_ns), because ids are reused in a folde
 Its entries may be in any files; a shuffle groups them without their bodies, then timeline_rows.py
 decodes them.
 
-Columns:
-
-- host, shard (of the last entry), id, tube (null if no full entry was read);
-- priority (the last), delay (of the put; null if unknown), ttr: the latter in seconds; body_size;
-- put_at; state at the end of the data (ready, reserved, buried, delayed, deleted, or
-  ready_or_reserved); end (deleted, truncated or null);
-- end_at, first_reserve_at: null if unknown; last_at: the earliest possible time of the last event;
-- reserves, timeouts, releases, buries, kicks, touches: how often;
-- wait_s, from the put to the first reserve, including a delay, and finish_s, from the put to the
-  end: null if unknown; wait_min_s, wait_max_s, finish_min_s, finish_max_s: their bounds, equal if
-  known; the upper one is null if nothing bounds it, both without a known reserve or end;
-- ready_s, reserved_s, delayed_s, buried_s: in each state until the last event, null if unknown;
-  ready_or_reserved_s: in the first two together;
-- time_kind: the least certain kind of time of the events: exact, derived or bounded;
-- complete: whether no event is missing from the beginning;
-- events: in order; each has event, at, kind, until, priority and delay;
-- states: in order; each has at, from when on it is known, and state: as above, or unknown, if it
-  may be one of several others or the job may have ended.
-
-Times of a server of this package are exact. Times in binlogs of C beanstalkd, and of reserves that
-a server without history does not write, are derived from deadlines, or only bounded: between `at`
-and, if known, `until`. At most 1000 inferred events of one kind are added between two entries; the
-counters have their number. Copies by compaction are not events.
-
-The data of a host ends at the newest time in its entries: the time of the last put, or of a later
-event. A delay that elapsed before has a due event. Where the entries of a host record no reserve, a
-job that would be ready or reserved after its last event is ready_or_reserved.
+docs/spark/jobs.md describes the columns, the kinds of times and the end of the data. At most 1000
+inferred events of one kind are added between two entries; the counters have their number. Copies by
+compaction are not events.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from beanstalkd_py.pipeline._columns import lib
 from beanstalkd_py.pipeline.jobs import timeline_rows
-from beanstalkd_py.pipeline.jobs.timeline_rows import (
-    CERTAINTIES,
-    COUNTERS,
-    SIZE_AT,
-    STATES,
-)
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from beanstalkd_py.pipeline.jobs.timeline_rows import CERTAINTIES, COUNTERS, SIZE_AT, STATES
 
 SCHEMA = from_arrow_schema(timeline_rows.SCHEMA)
 COLUMNS = (

@@ -39,17 +39,8 @@ def tube_metrics(
     depth. Events are counted by this call, bounded ones in the window of their earliest possible
     time. Jobs whose full entry was removed have the tube null.
 
-    Columns: host, tube; window_start, window_end timestamp; puts, reserves, releases, timeouts,
-    buries, kicks, deletes, truncates long; put_bytes long, of bodies; puts_per_s, deletes_per_s
-    double; wait_p50_s, wait_p90_s, wait_p99_s, wait_max_s double: from the put to the first
-    reserve, of jobs first reserved in the window; finish_p50_s to finish_max_s the same from the
-    put to the end, of jobs that ended in it; null without any; wait_unknown, finish_unknown long:
-    such jobs whose time is not known, which the percentiles leave out.
-
-    At the end of the window, long: depth: jobs that are known to be there; ready, reserved,
-    delayed, buried: these by state; ready_or_reserved: those in one of these two states; unknown:
-    further jobs, which are in one of several states or have ended. The number of jobs in a state is
-    therefore at most higher by ready_or_reserved (if it is one of the two) and unknown.
+    docs/spark/jobs.md describes the columns. Counts and jobs are long, rates and durations double;
+    percentiles are null in windows without such jobs.
 
     Raises PipelineUsageError for an invalid `window` and for more than `most_rows` rows.
     """
@@ -60,10 +51,10 @@ def tube_metrics(
 
 
 def _check_rows(counts: DataFrame, window: str, length: int, most_rows: int) -> None:
-    spans = counts.where(f.col("start") > BEFORE).groupBy(*_TUBE)
-    each = spans.agg(((f.max("start") - f.min("start")) / length + 1).alias("rows"))
-    found = each.agg(f.sum("rows")).first()
-    rows = int(found[0]) if found is not None and found[0] is not None else 0
+    of_tubes = counts.where(f.col("start") > BEFORE).groupBy(*_TUBE)
+    row_counts = of_tubes.agg(((f.max("start") - f.min("start")) / length + 1).alias("rows"))
+    total = row_counts.agg(f.sum("rows")).first()
+    rows = int(total[0]) if total is not None and total[0] is not None else 0
     if rows > most_rows:
         raise PipelineUsageError(
             f"windows of {window} make {rows} rows, more than {most_rows}; give a longer window, or"
@@ -78,8 +69,8 @@ def rows_of(counts: DataFrame, length: int) -> DataFrame:
     known = counts.withColumns({**depths, "next": f.lead("start").over(order)})
     until = f.coalesce(f.col("next") - length, f.col("start"))
     starts = f.explode(f.sequence("start", until, f.lit(length)))
-    every = known.where(f.col("start") > BEFORE).select("*", starts.alias("window"))
-    return every.select(
+    windows = known.where(f.col("start") > BEFORE).select("*", starts.alias("window"))
+    return windows.select(
         *_TUBE,
         f.timestamp_micros("window").alias("window_start"),
         f.timestamp_micros(f.col("window") + length).alias("window_end"),
@@ -102,10 +93,10 @@ def _per_second(name: str, length: int) -> Column:
 
 def _percentiles(name: str) -> list[Column]:
     times = f.col(f"{name}_times")
-    found = []
+    columns = []
     for percent in PERCENTILES:
         # In whole numbers, because 0.99 * n may be rounded up.
         rank = f.floor((f.size(times) * percent + 99) / 100).cast("int")
-        found.append(_of_first(f.get(times, rank - 1), None).alias(f"{name}_p{percent}_s"))
+        columns.append(_of_first(f.get(times, rank - 1), None).alias(f"{name}_p{percent}_s"))
     last = f.get(times, f.size(times) - 1)
-    return [*found, _of_first(last, None).alias(f"{name}_max_s")]
+    return [*columns, _of_first(last, None).alias(f"{name}_max_s")]

@@ -3,27 +3,15 @@
 `binlog verify` judges a folder as a server reads it. This job compares all files, archived ones
 too, of any number of hosts.
 
-Each row is a violation: host, shard, file, offset, id, what. `what` is one of:
-
-- `has no full entry before it`: the tube and body of the job are unknown. If the oldest files were
-  removed, this is valid for jobs that have ended or were copied into a later file;
-- `is in two shards`: of one host;
-- `is there again behind its end`;
-- `its reserves go back` (or timeouts, releases, buries, kicks);
-- `its tube changes` (or its TTR, the size of its body).
+Each row is a violation: host, shard, file, offset, id, and `what`, a text of `_violations`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline.jobs.timeline_rows import COUNTERS
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 COLUMNS = (
     *("host", "shard", "file", "file_number", "offset", "kind", "id", "created_at_ns"),
@@ -46,9 +34,9 @@ def verify(entries: DataFrame) -> DataFrame:
     judged = compared.withColumn("what", f.explode(f.array_compact(f.array(*_violations()))))
     # Only a few violations depend on whether the oldest files are there.
     firsts = of_jobs.groupBy("host", "shard").agg(f.min("file_number").alias("first_file"))
-    found = judged.join(f.broadcast(firsts), ["host", "shard"])
+    joined = judged.join(f.broadcast(firsts), ["host", "shard"])
     excused = (f.col("what") == NO_FULL) & f.col("excusable") & (f.col("first_file") > FIRST_FILE)
-    return found.where(~excused).select("host", "shard", "file", "offset", "id", "what")
+    return joined.where(~excused).select("host", "shard", "file", "offset", "id", "what")
 
 
 def _before() -> list[Column]:
@@ -62,7 +50,10 @@ def _before() -> list[Column]:
 
 
 def _of_job() -> list[Column]:
-    """Whether the job has an end or a full entry, so that its first entries may be removed."""
+    """Return whether the job has ended or was copied into a later file.
+
+    If the oldest files were removed, such a job may lack its first full entry.
+    """
     excuse = ((f.col("state") == "deleted") | (f.col("kind") == "full")).cast("int")
     here = Window.partitionBy(*_JOB).orderBy(*ORDER)
     whole = here.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -74,14 +65,16 @@ def _violations() -> list[Column]:
     same = f.col(_SHARD) == f.col("shard")
     is_new = f.col(_SHARD).isNull() | ~same
     tube_changes = f.col("tube") != f.col(_TUBE)
-    found = [
+    violations = [
         (is_new & (f.col("kind") == "short"), NO_FULL),
         (f.col(_SHARD).isNotNull() & ~same, "is in two shards"),
         (same & (f.col(_STATE) == "deleted"), "is there again behind its end"),
         (tube_changes, "its tube changes"),
     ]
-    found += [
+    violations += [
         (same & (f.col(name) < f.col(f"{name}_before")), f"its {name} go back") for name in COUNTERS
     ]
-    found += [(f.col(name) != f.col(f"{name}_before"), what) for name, what in _LASTING.items()]
-    return [f.when(condition, f.lit(what)) for condition, what in found]
+    violations += [
+        (f.col(name) != f.col(f"{name}_before"), what) for name, what in _LASTING.items()
+    ]
+    return [f.when(condition, f.lit(what)) for condition, what in violations]

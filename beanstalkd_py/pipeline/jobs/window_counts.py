@@ -37,7 +37,7 @@ _MARK = {
     **dict.fromkeys(TIMES, "double"),
     **{f"{name}_unknown": "boolean" for name in TIMES},
 }
-"""What a job adds to the window at `start`."""
+"""Fields of a mark, which a job adds to the window at `start`."""
 
 
 def counts_of(timelines: DataFrame, length: int, since: int | None) -> DataFrame:
@@ -47,8 +47,8 @@ def counts_of(timelines: DataFrame, length: int, since: int | None) -> DataFrame
     sorted; those of STATES long: jobs that entered the state, minus those that left it.
     """
     marks = f.explode(_marks(length, since)).alias("mark")
-    each = timelines.select("host", "tube", marks).select("host", "tube", "mark.*")
-    return each.groupBy("host", "tube", "start").agg(
+    marked = timelines.select("host", "tube", marks).select("host", "tube", "mark.*")
+    return marked.groupBy("host", "tube", "start").agg(
         *(_count(f.col("event") == event).alias(name) for name, event in EVENTS.items()),
         f.coalesce(f.sum("bytes"), f.lit(0)).alias("put_bytes"),
         *(_count(f.col(f"{name}_unknown")).alias(f"{name}_unknown") for name in TIMES),
@@ -66,9 +66,9 @@ def _net_change(state: str) -> Column:
 
 
 def _mark(start: Column, **values: Column) -> Column:
-    given = {"start": start, **values}
+    fields = {"start": start, **values}
     return f.struct(
-        *(given.get(name, f.lit(None)).cast(kind).alias(name) for name, kind in _MARK.items())
+        *(fields.get(name, f.lit(None)).cast(kind).alias(name) for name, kind in _MARK.items())
     )
 
 
@@ -91,8 +91,8 @@ def _marks(length: int, since: int | None) -> Column:
     def of_time(name: str, names: tuple[str, ...]) -> Column:
         first = f.get(f.filter(events, lambda event: event["event"].isin(*names)), f.lit(0))
         value = f.col(f"{name}_s")
-        given = {name: value, f"{name}_unknown": value.isNull()}
-        return f.when(first.isNotNull(), _mark(start(first["at"]), **given))
+        values = {name: value, f"{name}_unknown": value.isNull()}
+        return f.when(first.isNotNull(), _mark(start(first["at"]), **values))
 
     times = f.array(*(of_time(name, names) for name, names in TIMES.items()))
     changes = f.transform(states, of_state)

@@ -72,6 +72,11 @@ class Windows:
         """Jobs that may be there."""
         return tuple(map(sum, zip(self.depth, self.unknown, strict=True)))
 
+    @property
+    def left(self) -> tuple[int, int]:
+        """The least and the greatest possible number of jobs at the end."""
+        return self.depth[-1], self.most_depth[-1]
+
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from beanstalkd_py.pipeline.report import axes
 from beanstalkd_py.pipeline.report.data import BinlogFile, Disk, ReportData, Shard
 from beanstalkd_py.pipeline.report.frame import Size
-from beanstalkd_py.pipeline.report.markup import Column, colour_key, escape, table, tag, tube_cell
+from beanstalkd_py.pipeline.report.markup import (
+    Column,
+    colour_key,
+    escape,
+    file_cell,
+    table,
+    tag,
+    tube_cell,
+)
 from beanstalkd_py.pipeline.report.numbers import (
     NONE,
     TIMES,
@@ -75,7 +83,7 @@ def _files(shown: Disk) -> str:
     many = len({(file.host, file.shard) for file in shown.files}) > 1
     each = [_file_bar(file, many) for file in shown.files]
     axis = axes.of_sizes(max(file.size for file in shown.files), intervals=3)
-    drawn = "".join(bars("files", "Bytes of each file", one, axis, each) for one in _SIZES)
+    drawn = "".join(bars("files", "Bytes of each file", variant, axis, each) for variant in _SIZES)
     return tag("figure", head + drawn, class_="wide")
 
 
@@ -89,15 +97,14 @@ def _file_bar(file: BinlogFile, many: bool) -> Bar:
 
 
 def _pinned(shown: Disk, many_hosts: bool) -> str:
-    found = [file for file in shown.files if file.live_jobs]
-    if not found:
+    kept = [file for file in shown.files if file.live_jobs]
+    if not kept:
         return tag("p", "No live job keeps one of these files.", class_="nothing")
     # First the files that a few jobs keep.
-    found.sort(key=lambda file: (file.live_bytes / max(file.size, 1), file.file))
+    kept.sort(key=lambda file: (file.live_bytes / max(file.size, 1), file.file))
 
     def name(file: BinlogFile) -> str:
-        host = file.host if many_hosts else ""
-        return escape(" ".join(filter(None, (host, file.shard, file.file))))
+        return file_cell(file.host, file.shard, file.file, many_hosts)
 
     def oldest(file: BinlogFile) -> str:
         return NONE if file.oldest_job_id is None else f"job {file.oldest_job_id}"
@@ -116,4 +123,4 @@ def _pinned(shown: Disk, many_hosts: bool) -> str:
     )
     title = tag("h3", "What keeps files")
     text = "A file stays as long as a live job has its body there. Least live bytes first."
-    return title + tag("p", text) + table("What keeps files", columns, found[:_MOST_PINNED])
+    return title + tag("p", text) + table("What keeps files", columns, kept[:_MOST_PINNED])

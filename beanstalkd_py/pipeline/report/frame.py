@@ -122,16 +122,16 @@ def _text(text: str, x: float, y: float, anchor: str, class_: str | None = None)
 def drawing(frame: Frame, key: str, title: str, description: str, parts: Sequence[str]) -> str:
     """Return the SVG; `description` is for screen readers."""
     size = frame.size
-    one = f"{key}-{size.name}"
-    head = tag("title", escape(title), id=f"{one}-t")
-    head += tag("desc", escape(description), id=f"{one}-d")
+    id_prefix = f"{key}-{size.name}"
+    head = tag("title", escape(title), id=f"{id_prefix}-t")
+    head += tag("desc", escape(description), id=f"{id_prefix}-d")
     return tag(
         "svg",
         head + "".join(parts),
         class_=f"plot {size.name}",
         viewBox=f"0 0 {number(size.width)} {number(size.height)}",
         role="img",
-        aria_labelledby=f"{one}-t {one}-d",
+        aria_labelledby=f"{id_prefix}-t {id_prefix}-d",
         data_left=frame.left,
         data_right=frame.right,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -60,46 +60,33 @@ def gather(
     if low is not None and high is not None and high <= low:
         raise PipelineUsageError(f"the end {end} is not after the begin {begin}; swap them")
     length = None if window is None else microseconds_of("window", window)
-    given = sort_inputs(spark, inputs)
+    paths = sort_inputs(spark, inputs)
     # Queries about the files fill the pauses in which the other ones are planned.
-    files = ThreadPoolExecutor(1)
+    thread = ThreadPoolExecutor(1)
     try:
-        of_files = files.submit(_of_files, spark, given)
-        timelines = timelines_of(spark, given).drop(*_UNUSED).persist()
+        of_files = thread.submit(_of_files, spark, paths)
+        timelines = timelines_of(spark, paths).drop(*_UNUSED).persist()
         try:
-            return _of_timelines(spark, given, timelines, low, high, length, of_files)
+            first, last, counts = summary_of(timelines, low, high)
+            in_span: dict[str, Any] = {}
+            if first is not None and last is not None:
+                in_span, now = of_span(timelines, span_of(first, last, length, low, high))
+                in_span |= _dead(spark, paths, timelines, now)
+            return ReportData(
+                inputs=(
+                    *(Input(path, "binlog") for path in paths.binlogs),
+                    *(Input(path, "history") for path in paths.stores),
+                ),
+                made_at=datetime.now(UTC),
+                **of_files.result(),
+                **counts,
+                **in_span,
+            )
         finally:
             timelines.unpersist()
     finally:
         # After an error the session ends, and with it the query of the thread.
-        files.shutdown(wait=False)
-
-
-def _of_timelines(
-    spark: SparkSession,
-    inputs: Inputs,
-    timelines: DataFrame,
-    begin: int | None,
-    end: int | None,
-    window: int | None,
-    of_files: Future[dict[str, Any]],
-) -> ReportData:
-    first, last, counts = summary_of(timelines, begin, end)
-    found: dict[str, Any] = {}
-    if first is not None and last is not None:
-        span = span_of(first, last, window, begin, end)
-        found, now = of_span(timelines, span)
-        found |= _dead(spark, inputs, timelines, now)
-    return ReportData(
-        inputs=(
-            *(Input(path, "binlog") for path in inputs.binlogs),
-            *(Input(path, "history") for path in inputs.stores),
-        ),
-        made_at=datetime.now(UTC),
-        **of_files.result(),
-        **counts,
-        **found,
-    )
+        thread.shutdown(wait=False)
 
 
 def _of_files(spark: SparkSession, inputs: Inputs) -> dict[str, Any]:
@@ -107,14 +94,14 @@ def _of_files(spark: SparkSession, inputs: Inputs) -> dict[str, Any]:
 
     Faults are not observed while timelines are read, because cached rows report no observations.
     """
-    found: dict[str, Any] = {"servers": ("beanstalkd_py",), "faults": 0}
+    values: dict[str, Any] = {"servers": ("beanstalkd_py",), "faults": 0}
     if inputs.binlogs:
-        found = _of_binlogs(spark, inputs)
+        values = _of_binlogs(spark, inputs)
     if inputs.stores:
         messages = read_store(spark, inputs.stores, columns=[CORRUPT])
-        found["faults"] += messages.agg(fault_count()).collect()[0][0]
-        found["servers"] = tuple(sorted({*found["servers"], "beanstalkd_py"}, reverse=True))
-    return found
+        values["faults"] += messages.agg(fault_count()).collect()[0][0]
+        values["servers"] = tuple(sorted({*values["servers"], "beanstalkd_py"}, reverse=True))
+    return values
 
 
 def _of_binlogs(spark: SparkSession, inputs: Inputs) -> dict[str, Any]:
@@ -138,15 +125,12 @@ def _dead(
     groups = dead_letters(timelines, bodies_of(spark, inputs), now=now)
     order = (f.desc("jobs"), f.asc("host"), f.asc("tube"), f.asc("signature"))
     rows = _in_micros(groups, "last_event_at").orderBy(*order).limit(MOST_DEAD).collect()
-    found: dict[str, Any] = {"dead": tuple(_record(DeadGroup, row) for row in rows)}
-    if len(rows) < MOST_DEAD:
-        return found
-    count, jobs = groups.agg(f.count("*"), f.sum("jobs")).collect()[0]
-    return {
-        **found,
-        "more_dead_groups": count - len(rows),
-        "more_dead_jobs": jobs - sum(row["jobs"] for row in rows),
-    }
+    values: dict[str, Any] = {"dead": tuple(_record(DeadGroup, row) for row in rows)}
+    if len(rows) == MOST_DEAD:
+        count, jobs = groups.agg(f.count("*"), f.sum("jobs")).collect()[0]
+        values["more_dead_groups"] = count - len(rows)
+        values["more_dead_jobs"] = jobs - sum(row["jobs"] for row in rows)
+    return values
 
 
 def _in_micros(rows: DataFrame, name: str) -> DataFrame:
@@ -184,12 +168,12 @@ def disk_of(entries: DataFrame) -> Disk:
 
 
 def violations_of(entries: DataFrame) -> Violations:
-    found = verify.verify(entries)
+    violations = verify.verify(entries)
     order = ("host", "shard", "file", "offset", "id", "what")
-    first = found.orderBy(*order).limit(MOST_VIOLATIONS).collect()
+    first = violations.orderBy(*order).limit(MOST_VIOLATIONS).collect()
     if not first:
         return Violations()
-    kinds = found.groupBy("what").count().orderBy(f.desc("count"), "what").collect()
+    kinds = violations.groupBy("what").count().orderBy(f.desc("count"), "what").collect()
     return Violations(
         tuple((row["what"], row["count"]) for row in kinds),
         tuple(_record(Violation, row) for row in first),

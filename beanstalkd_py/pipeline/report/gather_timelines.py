@@ -81,16 +81,17 @@ def within(timelines: DataFrame, span: Span) -> DataFrame:
     Depth is then right from the beginning of the span, and no other windows are computed.
     """
 
-    def held(time: Column) -> Column:
+    def clamped(time: Column) -> Column:
         at = f.unix_micros(time)
         before, behind = f.lit(span.begin - span.window), f.lit(span.end)
-        shown = f.when(at < span.since, before).when(at >= span.until, behind).otherwise(at)
-        return f.timestamp_micros(shown)
+        return f.timestamp_micros(
+            f.when(at < span.since, before).when(at >= span.until, behind).otherwise(at)
+        )
 
-    def all_held(name: str) -> Column:
-        return f.transform(name, lambda each: each.withField("at", held(each["at"])))
+    def all_clamped(name: str) -> Column:
+        return f.transform(name, lambda each: each.withField("at", clamped(each["at"])))
 
-    return timelines.withColumns({name: all_held(name) for name in ("events", "states")})
+    return timelines.withColumns({name: all_clamped(name) for name in ("events", "states")})
 
 
 def of_span(timelines: DataFrame, span: Span) -> tuple[dict[str, Any], datetime | None]:
@@ -101,7 +102,7 @@ def of_span(timelines: DataFrame, span: Span) -> tuple[dict[str, Any], datetime 
         Tube(row["host"], row["tube"], each, _percentiles(row, "wait"), _percentiles(row, "finish"))
         for row, each in zip(top, of_top, strict=True)
     )
-    found = {
+    values = {
         "windows": windows,
         "tubes": tubes,
         "more_tubes": more_tubes,
@@ -109,11 +110,11 @@ def of_span(timelines: DataFrame, span: Span) -> tuple[dict[str, Any], datetime 
         "earlier": whole["earlier"],
         **{name: _percentiles(whole, name) for name in ("wait", "finish")},
     }
-    return found, moment_of(whole["last_at"])
+    return values, moment_of(whole["last_at"])
 
 
 def _totals(timelines: DataFrame, span: Span) -> tuple[Row, list[Row], int]:
-    """Return a row of all jobs, rows of the tubes with most jobs in the span, others' number."""
+    """Return a row of all jobs, rows of the tubes with most jobs, and the number of other tubes."""
     is_there = _is_in_span("last_at", span) | _is_in_span("put_at", span)
     is_earlier = f.unix_micros("put_at") < span.since
     sets: Any = [["host", "tube"], []]
@@ -125,25 +126,25 @@ def _totals(timelines: DataFrame, span: Span) -> tuple[Row, list[Row], int]:
         *_spreads(span),
     )
     order = (f.desc("is_whole"), f.desc("jobs"), f.asc("host"), f.asc_nulls_last("tube"))
-    found = totals.where("is_whole = 1 or jobs > 0")
-    whole, *top = found.orderBy(*order).limit(1 + MOST_TUBES).collect()
-    more = found.count() - 1 - MOST_TUBES if len(top) == MOST_TUBES else 0
-    return whole, top, more
+    in_span = totals.where("is_whole = 1 or jobs > 0")
+    whole, *top = in_span.orderBy(*order).limit(1 + MOST_TUBES).collect()
+    others = in_span.count() - 1 - MOST_TUBES if len(top) == MOST_TUBES else 0
+    return whole, top, others
 
 
 def _windows_of(timelines: DataFrame, tubes: Tubes, span: Span) -> list[Windows]:
     """Return the windows of all tubes together, and of each of `tubes`, in one query."""
     columns = timelines.select(*METRICS_COLUMNS)
-    shown = columns.withColumns({"host": f.lit(_TOGETHER[0]), "tube": f.lit(_TOGETHER[1])})
+    jobs = columns.withColumns({"host": f.lit(_TOGETHER[0]), "tube": f.lit(_TOGETHER[1])})
     if tubes:
-        shown = shown.unionByName(columns.where(_is_one_of(tubes)))
+        jobs = jobs.unionByName(columns.where(_is_one_of(tubes)))
     start = f.unix_micros("window_start")
-    found = rows_of(counts_of(within(shown, span), span.window, None), span.window)
-    found = found.where((start >= span.begin - span.window) & (start < span.end))
-    each: dict[tuple[str, str | None], list[Row]] = {}
-    for row in found.select("host", "tube", start.alias("start"), *_NAMES).collect():
-        each.setdefault((row["host"], row["tube"]), []).append(row)
-    return [_windows(each.get(name, ()), span) for name in (_TOGETHER, *tubes)]
+    windows = rows_of(counts_of(within(jobs, span), span.window, None), span.window)
+    windows = windows.where((start >= span.begin - span.window) & (start < span.end))
+    by_tube: dict[tuple[str, str | None], list[Row]] = {}
+    for row in windows.select("host", "tube", start.alias("start"), *_NAMES).collect():
+        by_tube.setdefault((row["host"], row["tube"]), []).append(row)
+    return [_windows(by_tube.get(name, ()), span) for name in (_TOGETHER, *tubes)]
 
 
 def _is_one_of(tubes: Tubes) -> Column:
@@ -171,8 +172,9 @@ def _windows(rows: Sequence[Row], span: Span) -> Windows:
                 column.append(0 if row is None else row[name])
     begin = moment_of(span.begin)
     assert begin is not None
-    made = {name: tuple(column) for name, column in columns.items()}
-    return Windows(begin, span.window_s, **made)
+    return Windows(
+        begin, span.window_s, **{name: tuple(column) for name, column in columns.items()}
+    )
 
 
 def _is_in_span(name: str, span: Span) -> Column:
@@ -180,13 +182,13 @@ def _is_in_span(name: str, span: Span) -> Column:
 
 
 def _spreads(span: Span) -> list[Column]:
-    found = []
+    spreads = []
     for name, at in (("wait", "first_reserve_at"), ("finish", "end_at")):
         seconds = f.when(_is_in_span(at, span), f.col(f"{name}_s"))
         shares = f.array(*map(f.lit, _SHARES))
-        found.append(f.percentile_approx(seconds, shares, _ACCURACY).alias(name))
-        found.append(f.max(seconds).alias(f"{name}_max"))
-    return found
+        spreads.append(f.percentile_approx(seconds, shares, _ACCURACY).alias(name))
+        spreads.append(f.max(seconds).alias(f"{name}_max"))
+    return spreads
 
 
 def _percentiles(row: Row, name: str) -> Percentiles:

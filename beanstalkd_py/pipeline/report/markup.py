@@ -18,8 +18,8 @@ def escape(text: str) -> str:
     return _escape(_UNSEEN.sub(_shown, text), quote=True)
 
 
-def _shown(found: re.Match[str]) -> str:
-    code = ord(found.group())
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
@@ -90,6 +90,10 @@ def tube_cell(name: str | None, host: str, many_hosts: bool) -> str:
     if many_hosts:
         cell += " " + tag("span", escape(host), class_="host", title=host)
     return cell
+
+
+def file_cell(host: str, shard: str, file: str, many_hosts: bool) -> str:
+    return escape(" ".join(filter(None, (host if many_hosts else "", shard, file))))
 
 
 def colour_key(names: Iterable[str]) -> str:

@@ -121,5 +121,5 @@ def span(begin: datetime, end: datetime) -> str:
     return f"{date(begin)} {begin:%H:%M} {_DASH} {date(end)} {end:%H:%M} UTC"
 
 
-def plural(number: int, one: str, many: str | None = None) -> str:
-    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+def plural(number: int, noun: str, many: str | None = None) -> str:
+    return f"{count(number)} {noun if number == 1 else many or noun + 's'}"

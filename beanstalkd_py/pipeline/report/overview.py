@@ -12,8 +12,8 @@ _KINDS = {"binlog": "binlog", "history": "history store"}
 
 
 def head(data: ReportData) -> str:
-    made = f"beanstalkd report, made {numbers.moment(data.made_at)} UTC"
-    title = tag("p", escape(made), class_="over") + tag("h1", escape(_title(data.windows)))
+    over = f"beanstalkd report, made {numbers.moment(data.made_at)} UTC"
+    title = tag("p", escape(over), class_="over") + tag("h1", escape(_title(data.windows)))
     return tag("header", title + tag("p", escape(_sentence(data)), class_="lede") + _facts(data))
 
 
@@ -28,7 +28,7 @@ def _sentence(data: ReportData) -> str:
     puts, finished = sum(windows.puts), sum(windows.finished)
     span = duration(windows.window_s * len(windows))
     text = f"{plural(puts, 'job was', 'jobs were')} put in {span} and {count(finished)} finished."
-    least, most, buried = windows.depth[-1], windows.most_depth[-1], windows.buried[-1]
+    (least, most), buried = windows.left, windows.buried[-1]
     if data.earlier:
         text += f" {plural(data.earlier, 'job had', 'jobs had')} been put earlier."
     if not most:
@@ -63,14 +63,13 @@ def _servers(data: ReportData) -> str:
 
 def _certainty(data: ReportData) -> str:
     total = data.certainty.total
-    parts = ("exact", "derived", "bounded")
-    found = [(part, getattr(data.certainty, part)) for part in parts]
-    shown = [(part, number) for part, number in found if number]
+    counts = [(kind, getattr(data.certainty, kind)) for kind in ("exact", "derived", "bounded")]
+    shown = [(kind, number) for kind, number in counts if number]
     bar = "".join(
-        tag("i", class_=f"t-{part}", style=f"flex-grow:{number / total:.4f}")
-        for part, number in shown
+        tag("i", class_=f"t-{kind}", style=f"flex-grow:{number / total:.4f}")
+        for kind, number in shown
     )
-    text = ", ".join(f"{share(number, total)} {part}" for part, number in shown) or NONE
+    text = ", ".join(f"{share(number, total)} {kind}" for kind, number in shown) or NONE
     if data.incomplete:
         text += f"; {plural(data.incomplete, 'job')} without the put, whose file was removed"
     shown_bar = tag("span", bar, class_="certainty", aria_hidden="true") if bar else ""
@@ -91,7 +90,7 @@ def key_figures(data: ReportData) -> str:
     tiles = [
         _tile("jobs put", count(puts), numbers.mean_rate(puts, span_s)),
         _tile("finished", count(finished), done),
-        _tile("there in the end", _there(windows), _by_state(windows)),
+        _tile("there in the end", numbers.between(*windows.left), _by_state(windows)),
         _tile("buried in the end", count(windows.buried[-1]), _burying(windows), "bad"),
         _tile("timeouts", count(timeouts), _of_reserves(timeouts, reserves), "bad"),
         _spread_tile("waiting for a worker", data.wait, sum(windows.wait_unknown)),
@@ -118,10 +117,6 @@ def _spread_tile(name: str, spread: Percentiles, unknown: int) -> str:
         return _tile(name, NONE, rest or "no data")
     shown = f"median; p99 {duration(spread.p99_s)}"
     return _tile(name, duration(spread.p50_s), f"{shown}; {rest}" if rest else shown)
-
-
-def _there(windows: Windows) -> str:
-    return numbers.between(windows.depth[-1], windows.most_depth[-1])
 
 
 def _by_state(windows: Windows) -> str:

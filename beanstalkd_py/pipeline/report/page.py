@@ -18,7 +18,7 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.report.data import ReportData, Violation
 from beanstalkd_py.pipeline.report.dead_letters import dead_letters
 from beanstalkd_py.pipeline.report.disk import disk
-from beanstalkd_py.pipeline.report.markup import Column, escape, table, tag
+from beanstalkd_py.pipeline.report.markup import Column, escape, file_cell, table, tag
 from beanstalkd_py.pipeline.report.numbers import NONE, count, plural
 from beanstalkd_py.pipeline.report.overview import head, key_figures
 from beanstalkd_py.pipeline.report.time_plots import over_time
@@ -109,7 +109,9 @@ def violations(data: ReportData) -> str:
     text = f"{plural(total, 'entry', 'entries')} of the binlogs contradict others:"
     summary = tag("p", escape(text))
     columns = (
-        Column[Violation]("where", lambda v: _where(v, data.many_hosts), None),
+        Column[Violation](
+            "where", lambda v: file_cell(v.host, v.shard, v.file, data.many_hosts), None
+        ),
         Column[Violation]("offset", lambda v: count(v.offset)),
         Column[Violation]("job", lambda v: NONE if v.id is None else str(v.id)),
         Column[Violation]("violation", lambda v: escape(v.what), "body"),
@@ -126,11 +128,6 @@ def _faults(faults: int) -> str:
         return ""
     text = f"{plural(faults, 'place')} could not be read and left out of this page."
     return tag("p", f"{tag('b', escape(text))} Run binlog verify and history verify for details.")
-
-
-def _where(violation: Violation, many_hosts: bool) -> str:
-    host = violation.host if many_hosts else ""
-    return escape(" ".join(filter(None, (host, violation.shard, violation.file))))
 
 
 def _title(data: ReportData) -> str:

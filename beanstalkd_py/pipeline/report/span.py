@@ -62,20 +62,20 @@ def span_of(
     length = window or _chosen(last - first)
     begin = first - first % length
     end = last - last % length + length
-    found = Span(
+    span = Span(
         begin,
         end,
         length,
         begin if since is None else max(begin, since),
         end if until is None else min(end, until),
     )
-    if found.windows > MOST_WINDOWS:
+    if span.windows > MOST_WINDOWS:
         least = timedelta(microseconds=-(-(last - first) // (MOST_WINDOWS - 1)))
         raise PipelineUsageError(
-            f"the window makes {found.windows} windows, more than {MOST_WINDOWS};"
+            f"the window makes {span.windows} windows, more than {MOST_WINDOWS};"
             f" give one of {least.total_seconds():g} seconds or longer, or a shorter time"
         )
-    return found
+    return span
 
 
 def _chosen(length: int) -> int:

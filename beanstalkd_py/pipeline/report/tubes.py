@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from beanstalkd_py.pipeline.report import numbers
-from beanstalkd_py.pipeline.report.data import STATES, ReportData, Tube, Windows
+from beanstalkd_py.pipeline.report.data import STATES, ReportData, Tube
 from beanstalkd_py.pipeline.report.markup import Column, colour_key, escape, table, tag, tube_cell
 from beanstalkd_py.pipeline.report.numbers import count, duration, plural, share
 from beanstalkd_py.pipeline.report.plots import Curve, small_curve, small_layers
@@ -26,7 +24,7 @@ def tubes(data: ReportData) -> str:
         ),
         Column[Tube]("put", lambda t: count(sum(t.windows.puts))),
         Column[Tube]("finished", lambda t: count(sum(t.windows.finished))),
-        Column[Tube]("there", lambda t: _there(t.windows)),
+        Column[Tube]("there", lambda t: numbers.between(*t.windows.left)),
         Column[Tube]("buried", lambda t: _bad(t.windows.buried[-1])),
         Column[Tube]("timeouts", lambda t: _bad(sum(t.windows.timeouts))),
         Column[Tube]("wait p50", lambda t: duration(t.wait.p50_s)),
@@ -36,10 +34,6 @@ def tubes(data: ReportData) -> str:
     )
     shown = table("Tubes with most jobs", columns, data.tubes, _more(data))
     return tag("section", title + tag("p", text) + shown + _multiples(data))
-
-
-def _there(windows: Windows, write: Callable[[int], str] = count) -> str:
-    return numbers.between(windows.depth[-1], windows.most_depth[-1], write)
 
 
 def _bad(number: int) -> str:
@@ -69,7 +63,8 @@ def _multiple(tube: Tube, many_hosts: bool) -> str:
     windows = tube.windows
     curves = [Curve(s, f"c-{s}", _lasts(getattr(windows, s))) for s in STATES]
     most = numbers.short_count(max(windows.most_depth))
-    text = f"at most {most}, {_there(windows, numbers.short_count)} in the end"
+    left = numbers.between(*windows.left, numbers.short_count)
+    text = f"at most {most}, {left} in the end"
     head = tag("figcaption", tube_cell(tube.name, tube.host, many_hosts) + tag("span", text))
     return tag("figure", head + small_layers(curves), class_="multiple")
 

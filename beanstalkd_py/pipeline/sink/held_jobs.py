@@ -41,7 +41,7 @@ class HeldJob:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How many jobs were deleted, and how many were gone because others had got them."""
+    """Numbers of jobs that were deleted, and that were gone because others had got them."""
 
     deleted: int
     gone: int
@@ -97,7 +97,7 @@ class HeldJobs:
             is_more = self._reserve([b"reserve-with-timeout %d" % wait_s], wait_s)
             while is_more and len(self.jobs) < limit and self.size < limit_bytes:
                 count = min(MAX_PIPELINED, limit - len(self.jobs))
-                # So many bodies stay below the limit, whatever their sizes are.
+                # This many bodies stay below the limit even if each has the maximum size.
                 count = max(min(count, (limit_bytes - self.size) // most_bytes), 1)
                 is_more = self._reserve([b"reserve-with-timeout 0"] * count)
                 self._touch_due()
@@ -159,10 +159,10 @@ class HeldJobs:
         return not any(reply.word in _NO_MORE for reply in replies)
 
     def _add(self, replies: Sequence[Reply]) -> None:
-        found = [(int(reply.expect(b"RESERVED").values[0]), reply.body) for reply in replies]
-        stats = self._ask([b"stats-job %d" % job for job, _ in found])
+        reserved = [(int(reply.expect(b"RESERVED").values[0]), reply.body) for reply in replies]
+        stats = self._ask([b"stats-job %d" % job for job, _ in reserved])
         now_mono = time.monotonic()
-        for (job, body), reply in zip(found, stats, strict=True):
+        for (job, body), reply in zip(reserved, stats, strict=True):
             # A job whose TTR ran out before its first touch may have been reserved twice.
             if reply is NOT_FOUND or job in self.jobs:
                 continue

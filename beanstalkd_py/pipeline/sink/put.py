@@ -61,8 +61,8 @@ class TaskPutter:
             self._run(batches)
         except errors.BeanstalkdError as error:
             if self.rows:
-                kept = f"{counted(self.rows, 'row')} of this task put before, which stay"
-                error.args = (f"{error}; {kept}", *error.args[1:])
+                put_before = f"{counted(self.rows, 'row')} of this task put before, which stay"
+                error.args = (f"{error}; {put_before}", *error.args[1:])
             raise
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -110,9 +110,7 @@ class TaskPutter:
         connection.send(b"".join(chunk.commands[chunk.done :]))
 
     def _receive(self, connection: Connection, chunk: Chunk) -> None:
-        before = chunk.puts_done
-        done = chunk.done
-        refusal = b""
+        puts_before, done, refusal = chunk.puts_done, chunk.done, b""
         lines = connection.read_replies(len(chunk.commands) - done)
         try:
             for line in lines:
@@ -122,7 +120,7 @@ class TaskPutter:
                 done += 1
         finally:
             chunk.done = done
-            self.rows += chunk.puts_done - before
+            self.rows += chunk.puts_done - puts_before
         if refusal:
             raise self._refused(connection, refusal, lines)
         self.size += chunk.size
@@ -136,7 +134,7 @@ class TaskPutter:
     def _refused(
         self, connection: Connection, refusal: bytes, lines: Iterator[bytes]
     ) -> errors.RefusedError:
-        """Read the other replies and return the error for a rejection; `lines` are the next ones.
+        """Read the other replies, `lines` first, and return the error for a rejection.
 
         Deletes a job that was buried because the server is out of memory, or put into the previous
         tube because the server rejected `use`: the row will be put again.
@@ -163,9 +161,9 @@ class TaskPutter:
                 lines = connection.read_replies(len(rest))
             for command, line in zip(rest, lines, strict=True):
                 if is_put(command):
-                    found = _misplaced(line, in_wrong_tube)
-                    misplaced += found
-                    self.rows += line.startswith(_INSERTED) and not found
+                    ids = _misplaced(line, in_wrong_tube)
+                    misplaced += ids
+                    self.rows += line.startswith(_INSERTED) and not ids
                 else:
                     in_wrong_tube = not line.startswith(_GOOD)
         connection.execute_all([b"delete " + job for job in misplaced])

@@ -50,10 +50,10 @@ class PutDefaults:
 
     @classmethod
     def of(cls, options: Options) -> PutDefaults:
-        usual = cls()
-        numbers = {name: options.whole(name, getattr(usual, name), UINT32_MAX) for name in NUMBERS}
+        own = cls()
+        numbers = {name: options.whole(name, getattr(own, name), UINT32_MAX) for name in NUMBERS}
         tube = options.text(TUBE)
-        return cls(tube=usual.tube if tube is None else check_tube(tube, TUBE), **numbers)
+        return cls(tube=own.tube if tube is None else check_tube(tube, TUBE), **numbers)
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class Chunk:
 
     def tube_at(self, number: int) -> str:
         before = self.commands[number::-1]
-        return next(one for one in before if not is_put(one))[len(_USE) : -2].decode()
+        return next(command for command in before if not is_put(command))[len(_USE) : -2].decode()
 
 
 def is_put(command: bytes) -> bool:
@@ -158,8 +158,8 @@ def _checked(batch: pa.RecordBatch, defaults: PutDefaults, most_bytes: int) -> p
     )
 
 
-def _number(batch: pa.RecordBatch, name: str, usual: int) -> pa.Array:
-    column = _filled(batch, name, usual, pa.int64())
+def _number(batch: pa.RecordBatch, name: str, default: int) -> pa.Array:
+    column = _filled(batch, name, default, pa.int64())
     if len(column):
         lowest, highest = pc.min_max(column).as_py().values()
         if lowest < 0 or highest > UINT32_MAX:
@@ -170,10 +170,10 @@ def _number(batch: pa.RecordBatch, name: str, usual: int) -> pa.Array:
     return column
 
 
-def _filled(batch: pa.RecordBatch, name: str, usual: Any, data_type: pa.DataType) -> pa.Array:
+def _filled(batch: pa.RecordBatch, name: str, default: Any, data_type: pa.DataType) -> pa.Array:
     if name not in batch.schema.names:
-        return pa.repeat(pa.scalar(usual, data_type), batch.num_rows)
-    return _column(batch, name).cast(data_type).fill_null(usual)
+        return pa.repeat(pa.scalar(default, data_type), batch.num_rows)
+    return _column(batch, name).cast(data_type).fill_null(default)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -23,24 +23,26 @@ OPTIONS = ("addr", "timeout", *TLS_OPTIONS)
 class TubeServer:
     address: Address
     timeout_s: float = DEFAULT_TIMEOUT_S
-    trust: TlsOptions = field(default_factory=TlsOptions)
+    tls_options: TlsOptions = field(default_factory=TlsOptions)
 
     @classmethod
     def of(cls, options: Options) -> TubeServer:
-        trust = TlsOptions(options.text("tlsCa"), options.text("tlsCert"), options.text("tlsKey"))
-        if trust.key is not None and trust.cert is None:
+        tls_options = TlsOptions(
+            options.text("tlsCa"), options.text("tlsCert"), options.text("tlsKey")
+        )
+        if tls_options.key is not None and tls_options.cert is None:
             raise errors.PipelineUsageError("tlsKey needs tlsCert; give both")
         timeout_s = options.seconds("timeout", DEFAULT_TIMEOUT_S)
         address = address_of(options.text("addr") or DEFAULT_ADDRESS)
         for name in TLS_OPTIONS:
             if options.text(name) is not None:
                 check_tls(address, name)
-        return cls(address, timeout_s, trust)
+        return cls(address, timeout_s, tls_options)
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Connection]:
         try:
-            with connect(self.address, self.timeout_s, self.trust) as connection:
+            with connect(self.address, self.timeout_s, self.tls_options) as connection:
                 yield connection
         except errors.ToolUsageError as error:
             raise errors.PipelineUsageError(str(error)) from error
@@ -57,9 +59,9 @@ def address_of(text: str) -> Address:
 def check_tls(address: Address, what: str) -> None:
     """Raise PipelineUsageError about the TLS option `what` if the address is without TLS."""
     if not address.tls:
-        there = "tls://HOST:PORT" if address.path else f"tls://{address}"
+        example = "tls://HOST:PORT" if address.path else f"tls://{address}"
         raise errors.PipelineUsageError(
-            f"{what} is for TLS, and addr {address} is without; give {there}, or leave {what} out"
+            f"{what} is for TLS, and addr {address} is without; give {example}, or leave {what} out"
         )
 
 

@@ -128,9 +128,9 @@ def take_jobs(
 
 def _names(tubes: object) -> list[str]:
     is_many = isinstance(tubes, Iterable) and not isinstance(tubes, str | bytes)
-    given: Iterable[object] = cast("Iterable[object]", tubes) if is_many else [tubes]
+    candidates: Iterable[object] = cast("Iterable[object]", tubes) if is_many else [tubes]
     names = []
-    for name in given:
+    for name in candidates:
         if not isinstance(name, str):
             raise PipelineUsageError(f"tubes: {name!r} is not a str; give the name of a tube")
         names.append(check_tube(name, "tubes"))
@@ -139,21 +139,21 @@ def _names(tubes: object) -> list[str]:
     return names
 
 
-def _whole(what: str, given: object, least: int, most: int | None = None) -> int:
+def _whole(what: str, value: object, least: int, most: int | None = None) -> int:
     # A bool is an int, but always a mistake here.
-    if isinstance(given, SupportsIndex) and not isinstance(given, bool):
-        number = operator.index(given)
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        number = operator.index(value)
         if number >= least and (most is None or number <= most):
             return number
     allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
-    raise PipelineUsageError(f"{what} {given!r} is not a whole number {allowed}")
+    raise PipelineUsageError(f"{what} {value!r} is not a whole number {allowed}")
 
 
-def _seconds(what: str, given: object) -> float:
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= LONGEST_S:
-        return float(given)
+def _seconds(what: str, value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LONGEST_S:
+        return float(value)
     raise PipelineUsageError(
-        f"{what} {given!r} is not a number of seconds above 0, at most {LONGEST_S}"
+        f"{what} {value!r} is not a number of seconds above 0, at most {LONGEST_S}"
     )
 
 

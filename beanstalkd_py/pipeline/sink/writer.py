@@ -98,7 +98,7 @@ def _types(name: str) -> tuple[tuple[type[DataType], ...], str]:
 
 @dataclass
 class Put(WriterCommitMessage):
-    """What a finished task has put; `size` is bytes of bodies."""
+    """The rows that a finished task has put; `size` is bytes of bodies."""
 
     rows: int
     size: int

@@ -52,7 +52,7 @@ class Kind(enum.Enum):
 class Column:
     """One column. `number` is that of C, `parts` are the numbers of the values of a list.
 
-    `usual` columns are read unless the options name others.
+    A read without named columns returns those that are `is_default`.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Column:
     number: int = -1
     nullable: bool = False
     parts: tuple[int, ...] = ()
-    usual: bool = True
+    is_default: bool = True
 
 
 def text(name: str, number: int, data_type: pa.DataType = STRING, **more: Any) -> Column:
@@ -102,11 +102,11 @@ class Constants:
         self._arrays: dict[str, pa.Array] = {}
 
     def array(self, column: Column, rows: int) -> pa.Array:
-        held = self._arrays.get(column.name)
-        if held is None or len(held) < rows:
-            held = pa.repeat(pa.scalar(self._values[column.name], column.type), rows)
-            self._arrays[column.name] = held
-        return held.slice(0, rows)
+        array = self._arrays.get(column.name)
+        if array is None or len(array) < rows:
+            array = pa.repeat(pa.scalar(self._values[column.name], column.type), rows)
+            self._arrays[column.name] = array
+        return array.slice(0, rows)
 
 
 class Batch:
@@ -127,7 +127,7 @@ class Batch:
     def rows(self) -> int:
         return int(self.cdata.rows)
 
-    def _give(self, number: int, part: str, size: int, zeros: bool = False) -> Any:
+    def _buffer(self, number: int, part: str, size: int, zeros: bool = False) -> Any:
         buffer = pa.allocate_buffer(size)
         self._buffers[number, part] = buffer
         if zeros:
@@ -138,11 +138,11 @@ class Batch:
         place = self.cdata.columns[column.number]
         bits = (rows + 7) // 8
         if column.nullable:
-            place.valid = ffi.cast("uint8_t *", self._give(column.number, "valid", bits, True))
+            place.valid = ffi.cast("uint8_t *", self._buffer(column.number, "valid", bits, True))
         if column.kind is Kind.FIXED:
             flag = column.type == FLAG
             size = bits if flag else rows * (column.type.bit_width // 8)
-            place.values = self._give(column.number, "values", size, flag)
+            place.values = self._buffer(column.number, "values", size, flag)
         elif column.kind is Kind.WORD:
             self._text(column.number, rows, rows * WORD)
         elif column.kind is Kind.TEXT:
@@ -158,13 +158,13 @@ class Batch:
             self._text(part, count, max(LEAST_TEXT, min(self._longest_text, TEXT_AT_ONCE)))
 
     def _ends(self, number: int, rows: int) -> None:
-        ends = ffi.cast("int32_t *", self._give(number, "ends", 4 * (rows + 1)))
+        ends = ffi.cast("int32_t *", self._buffer(number, "ends", 4 * (rows + 1)))
         ends[0] = 0
         self.cdata.columns[number].ends = ends
 
     def _text(self, number: int, rows: int, size: int) -> None:
         self._ends(number, rows)
-        self.cdata.columns[number].values = self._give(number, "values", size)
+        self.cdata.columns[number].values = self._buffer(number, "values", size)
         self.cdata.columns[number].capacity = size
 
     def enlarge(self) -> None:
@@ -175,7 +175,7 @@ class Batch:
                 self._list(column, needed)
                 return
         place = self.cdata.columns[number]
-        place.values = self._give(number, "values", needed)
+        place.values = self._buffer(number, "values", needed)
         place.capacity = needed
 
     def arrow(self, constants: Constants) -> pa.RecordBatch:
@@ -217,24 +217,24 @@ def batches(
     least_row: int,
     left: Callable[[], int],
     read: Callable[[Any], int],
-    faulty: Callable[[], Iterator[pa.RecordBatch]] = lambda: iter(()),
+    skip_fault: Callable[[], Iterator[pa.RecordBatch]] = lambda: iter(()),
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches that the C function `read` fills, until it returns END.
 
-    `left` gives the bytes left to read, `least_row` the bytes of the smallest row, and `faulty`
-    the rows for a fault, which it skips.
+    `left` returns the bytes left to read, `skip_fault` the rows about a fault; `least_row` is the
+    bytes of the smallest row.
     """
     shared = Constants(constants)
     while True:
         unread = max(left(), 1)
         batch = Batch(table, min(ROWS_AT_ONCE, unread // least_row + 1), unread)
-        while (found := read(batch.cdata)) == NO_SPACE:
+        while (result := read(batch.cdata)) == NO_SPACE:
             batch.enlarge()
-        if found < 0:
+        if result < 0:
             raise MemoryError
         if batch.rows:
             yield batch.arrow(shared)
-        if found == FAULT:
-            yield from faulty()
-        elif found != MORE:
+        if result == FAULT:
+            yield from skip_fault()
+        elif result != MORE:
             return

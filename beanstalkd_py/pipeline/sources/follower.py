@@ -70,7 +70,7 @@ class Budget:
         return Budget(part(self.files), part(self.rows), part(self.size))
 
     def less(self, rows: int, size: int) -> Budget:
-        """Return the rest after so much of one file."""
+        """Return the rest after `rows` and `size` of one file."""
         return Budget(
             None if self.files is None else self.files - 1,
             None if self.rows is None else self.rows - rows,
@@ -87,7 +87,7 @@ UNLIMITED = Budget()
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a scan got: `offset` is after the last entry, `complete` means that no more follows.
+    """The end of a scan: `offset` is after the last entry; `complete`: no further entry follows.
 
     `suspect` is the offset of a fault that may be a half-written entry.
     """
@@ -134,23 +134,23 @@ class Scan(ABC):
         while True:
             left = ROWS_AT_ONCE if self.budget.rows is None else self.budget.rows - rows
             batch = Batch(self.TABLE, max(1, min(ROWS_AT_ONCE, left)), 1)
-            found = read(batch.cdata)
-            if found < 0:
+            result = read(batch.cdata)
+            if result < 0:
                 raise MemoryError
             if batch.rows:
                 rows += batch.rows
                 last = batch.arrow(Constants({})).slice(batch.rows - 1)
                 offset = last.column(start)[0].as_py() + last.column(size)[0].as_py()
-            if found == FAULT:
-                found_fault = fault()
-                at, following = base + found_fault.at, base + found_fault.next
+            if result == FAULT:
+                unreadable = fault()
+                at, following = base + unreadable.at, base + unreadable.next
                 if self.growing and following >= base + length:
                     return Reached(offset, rows, complete=False)  # half written
                 if self.growing and at not in confirmed:
                     return Reached(offset, rows, complete=False, suspect=at)
                 skip()
                 offset = max(offset, following)
-            elif found != MORE:
+            elif result != MORE:
                 return Reached(min(max(offset, self.begin), self.limit), rows, complete=True)
             elif self.budget.less(rows, offset - self.begin).is_spent:
                 return Reached(offset, rows, complete=False)
@@ -165,10 +165,7 @@ class Follower(ABC, Generic[File]):
     EXAMPLE: ClassVar[str]
 
     def __init__(
-        self,
-        plan: Plan[File],
-        fail_on_loss: bool,
-        wait: Callable[[float], object] = time.sleep,
+        self, plan: Plan[File], fail_on_loss: bool, wait: Callable[[float], object] = time.sleep
     ) -> None:
         self._plan = plan
         self._fail_on_loss = fail_on_loss
@@ -178,12 +175,10 @@ class Follower(ABC, Generic[File]):
     def table(self) -> Table:
         return self._plan.table
 
-    # --- to be defined by a format -----------------------------------------------------------
-
     @staticmethod
     @abstractmethod
     def _folder(file: File) -> str:
-        """Return the folder whose position the file counts for."""
+        """Return the folder whose place covers the file."""
 
     @staticmethod
     @abstractmethod
@@ -211,14 +206,12 @@ class Follower(ABC, Generic[File]):
     def _divide(self, parts: Sequence[File], least: int) -> list[list[File]]:
         """Divide parts among at least `least` tasks, if there are so many."""
 
-    # --- positions ---------------------------------------------------------------------------
-
     @classmethod
     def position_of(cls, option: str, text: str) -> Position:
         """Parse the position in an option. Raises PipelineUsageError."""
         try:
-            given = json.loads(text).items()
-            return {true_path(local(name) or name): cls._place_of(at) for name, at in given}
+            places = json.loads(text).items()
+            return {true_path(local(name) or name): cls._place_of(at) for name, at in places}
         except (ValueError, TypeError, KeyError, AttributeError):
             raise PipelineUsageError(
                 f"{option} {text!r} is neither earliest nor latest nor {cls.EXAMPLE}"
@@ -230,17 +223,17 @@ class Follower(ABC, Generic[File]):
         place: Any = {name: _offset(values[name]) for name in cls.NUMBERS}
         if "head" in values:
             place["head"] = str(values["head"])
-        found: Place = place
-        return found
+        parsed: Place = place
+        return parsed
 
     def _order(self, place: Mapping[str, Any]) -> tuple[int, ...]:
         return tuple(place[name] for name in self.NUMBERS)
 
     def check(self, start: Position, end: Position) -> None:
         """Check the folders and the order of two positions. Raises PipelineUsageError."""
-        found = self._folders()
+        folders = self._folders()
         for name in {**start, **end}:
-            if name not in found:
+            if name not in folders:
                 raise PipelineUsageError(f"offsets name {name}, to which no path leads")
             both = name in start and name in end
             if both and self._order(start[name]) > self._order(end[name]):
@@ -272,10 +265,10 @@ class Follower(ABC, Generic[File]):
         return {folder: end[folder] for folder in sorted(end)}
 
     def _folders(self) -> dict[str, list[File]]:
-        found: dict[str, list[File]] = {}
+        folders: dict[str, list[File]] = {}
         for file in self._plan.find():
-            found.setdefault(self._folder(file), []).append(file)
-        return {true_path(folder): files for folder, files in found.items()}
+            folders.setdefault(self._folder(file), []).append(file)
+        return {true_path(folder): files for folder, files in folders.items()}
 
     def _with_head(self, place: Place, files: Sequence[File]) -> Place:
         head = self._head(place, files)
@@ -299,8 +292,6 @@ class Follower(ABC, Generic[File]):
                 again, tries = scan.run(confirmed), 0
             reached = again
         return reached
-
-    # --- what lies between -------------------------------------------------------------------
 
     def between(self, start: Position, end: Position, least: int = 1) -> list[list[File]]:
         """Return the files of each task, each with the part between two positions.
@@ -326,8 +317,6 @@ class Follower(ABC, Generic[File]):
     def read(self, files: Sequence[File], known: Sequence[File] = ()) -> Iterator[pa.RecordBatch]:
         """Return the rows of parts of files. Raises DataLossError and errors of the plan."""
         return self._plan.read(files, known, self._report_file)
-
-    # --- data that was removed before it was read ---------------------------------------------
 
     def _report_loss(self, what: str, why: str = "it was removed before it was read") -> None:
         if self._fail_on_loss:

@@ -19,7 +19,6 @@ from beanstalkd_py.pipeline.sources.batch_read import BatchRead
 from beanstalkd_py.pipeline.sources.columns import Table
 from beanstalkd_py.pipeline.sources.connect import is_connect, parallelism
 from beanstalkd_py.pipeline.sources.follower import Follower
-from beanstalkd_py.pipeline.sources.options import option_text
 from beanstalkd_py.pipeline.sources.paths import absolute, is_bare, local
 from beanstalkd_py.pipeline.sources.plan import Plan
 from beanstalkd_py.pipeline.sources.spark_types import struct_of
@@ -85,26 +84,23 @@ def listed(spark: SparkSession, path: str, name_glob: str) -> Iterator[str]:
 
     reader = spark.read.format(WHOLE_FILES).option("recursiveFileLookup", "true")
     try:
-        found = reader.option("pathGlobFilter", name_glob).load(path).select("path").collect()
+        rows = reader.option("pathGlobFilter", name_glob).load(path).select("path").collect()
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise PipelineUsageError(f"path {path} does not exist") from error
-    return (row["path"] for row in found)
+    return (row["path"] for row in rows)
 
 
 def read_files(
     spark: SparkSession,
     follower: type[Follower[Any]],
-    path: str | Sequence[str],
+    paths: Sequence[str],
     columns: Sequence[str] | None,
-    options: Mapping[str, object],
+    options: Mapping[str, str],
 ) -> DataFrame:
-    """Read files with the options of a batch. Raises PipelineUsageError."""
-    paths = qualified(spark, path)
-    given = {name: option_text(value) for name, value in options.items()}
-    given["paths"] = json.dumps(paths)
-    read = BatchRead.of(follower, given, columns)
+    """Read files at absolute paths with the options of a batch. Raises PipelineUsageError."""
+    read = BatchRead.of(follower, {**options, "paths": json.dumps(list(paths))}, columns)
     if read.plan.is_opened_by_tasks() or read.bounds is not None:
         tasks = tuple(map(tuple, read.tasks(parallelism(spark))))
         return of_tasks(spark, LocalTask(read, tasks, tuple(read.known(tasks))), read.table)
@@ -112,7 +108,7 @@ def read_files(
 
 
 def of_tasks(spark: SparkSession, task: LocalTask, table: Table) -> DataFrame:
-    """Run a Spark task for each task of a plan."""
+    """Run a Spark task for each of the tasks."""
     use_this_python()
     count = len(task.tasks)
     numbers = spark.range(0, count, 1, max(count, 1))
@@ -125,7 +121,7 @@ def _of_contents(spark: SparkSession, plan: Plan[Any]) -> DataFrame:
     reader = spark.read.format(WHOLE_FILES).option("recursiveFileLookup", "true")
     if name_glob is not None:
         reader = reader.option("pathGlobFilter", name_glob)
-    found = reader.load(paths).select("path", "content")
+    contents = reader.load(paths).select("path", "content")
     if plan.min_partitions is not None:
-        found = found.repartition(plan.min_partitions)
-    return found.mapInArrow(ContentTask(plan), struct_of(plan.table))
+        contents = contents.repartition(plan.min_partitions)
+    return contents.mapInArrow(ContentTask(plan), struct_of(plan.table))

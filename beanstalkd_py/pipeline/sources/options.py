@@ -10,7 +10,7 @@ from beanstalkd_py.pipeline.sources.read_modes import CORRUPT, Mode
 OF_SPARK = ("path", "paths", "__paths__")
 """Options that Spark adds."""
 
-OF_TABLE = "option."
+TABLE_OPTION_PREFIX = "option."
 """Prefix of a copy of each option of a table; other names are properties of the table."""
 
 MAY_BE_EMPTY = (*OF_SPARK, "host")
@@ -126,7 +126,7 @@ def without_properties(given: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in given.items()
-        if name.lower() in OF_SPARK or OF_TABLE + name.lower() in lower
+        if name.lower() in OF_SPARK or TABLE_OPTION_PREFIX + name.lower() in lower
     }
 
 

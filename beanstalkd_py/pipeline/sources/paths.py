@@ -21,7 +21,10 @@ _OWN_NAME = re.compile(r"shard-\d{3}|binlog\.\d+(?:\.done)?")
 
 
 def paths_of(options: Mapping[str, str]) -> list[str]:
-    """Return the absolute paths of `load(path)` or `load([path, ...])`. PipelineUsageError."""
+    """Return the absolute paths of `load(path)` or `load([path, ...])`.
+
+    Raises PipelineUsageError without a path.
+    """
     lower = {name.lower(): value for name, value in options.items()}
     paths = [lower["path"]] if lower.get("path") else []
     if lower.get("paths"):
@@ -48,10 +51,10 @@ def local(path: str) -> str | None:
 
 def are_local(paths: Iterable[str]) -> bool:
     """Whether tasks can open the paths. Raises PipelineUsageError if only some are local."""
-    are = {local(path) is not None for path in paths}
-    if len(are) > 1:
+    kinds = {local(path) is not None for path in paths}
+    if len(kinds) > 1:
         raise PipelineUsageError("some paths are local and some are not; read them one by one")
-    return are == {True}
+    return kinds == {True}
 
 
 def parts_of(path: str) -> list[str]:
@@ -66,7 +69,6 @@ def is_bare(path: str) -> bool:
 
 
 def is_glob(path: str) -> bool:
-    """Whether a path has a wildcard."""
     return _WILD.search(path) is not None
 
 
@@ -91,7 +93,10 @@ def true_path(pattern: str) -> str:
 
 
 def expand_local(pattern: str, function: str) -> list[str]:
-    """Expand a pattern of a source; `function` reads other file systems. PipelineUsageError."""
+    """Expand a pattern of a source. Raises PipelineUsageError.
+
+    The error about a path on another file system names the function that reads it.
+    """
     plain = local(pattern)
     if plain is None:
         raise PipelineUsageError(
@@ -103,16 +108,16 @@ def expand_local(pattern: str, function: str) -> list[str]:
 
 def expand(pattern: str) -> list[str]:
     """Return the sorted matches of a local glob. Raises PipelineUsageError without any."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for plain in _without_braces(pattern):
         if _WILD.search(plain):
-            negated = plain.replace("[^", "[!")  # Hadoop has both
-            found.update(glob.glob(negated))  # noqa: PTH207 - Path.glob takes no absolute pattern
+            negated = plain.replace("[^", "[!")  # Hadoop accepts both
+            paths.update(glob.glob(negated))  # noqa: PTH207 - Path.glob takes no absolute pattern
         elif Path(plain).exists():
-            found.add(plain)
-    if not found:
+            paths.add(plain)
+    if not paths:
         raise PipelineUsageError(f"path {pattern} does not exist")
-    return sorted(found)
+    return sorted(paths)
 
 
 def before_wildcard(pattern: str) -> str:
@@ -152,7 +157,7 @@ def matches(name: str, pattern: str) -> bool:
 
 def _component(glob_part: str) -> str:
     """Translate one component of a glob to a regular expression."""
-    made, depth, at = "", 0, 0
+    expression, depth, at = "", 0, 0
     while at < len(glob_part):
         char = glob_part[at]
         # A leading ] is literal.
@@ -160,17 +165,17 @@ def _component(glob_part: str) -> str:
         end = glob_part.find("]", first + 1) if char == "[" else -1
         if end > 0:
             inside = glob_part[at + 1 : end].replace("\\", "\\\\")
-            made += f"[{'^' + inside[1:] if inside[0] in '!^' else inside}]"
+            expression += f"[{'^' + inside[1:] if inside[0] in '!^' else inside}]"
             at = end
         elif char in "*?":
-            made += "[^/]*" if char == "*" else "[^/]"
+            expression += "[^/]*" if char == "*" else "[^/]"
         elif char in "{}" or (char == "," and depth):
-            made += {"{": "(?:", "}": ")", ",": "|"}[char]
+            expression += {"{": "(?:", "}": ")", ",": "|"}[char]
             depth += {"{": 1, "}": -1, ",": 0}[char]
         else:
-            made += re.escape(char)
+            expression += re.escape(char)
         at += 1
-    return made
+    return expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +183,13 @@ class Hosts:
     """Derives the host of a file.
 
     In order of precedence: the first group of `pattern` in the path; `name`; the component of the
-    path that matches the first wildcard component of a glob; `usual`.
+    path that matches the first wildcard component of a glob; `default`.
     """
 
     name: str | None
     pattern: str | None
     globs: tuple[str, ...]
-    usual: str
+    default: str
 
     @classmethod
     def of(cls, paths: list[str], name: str | None, pattern: str | None) -> Hosts:
@@ -195,14 +200,14 @@ class Hosts:
                 raise PipelineUsageError(f"hostPattern {pattern!r}: {error}") from error
             if groups < 1:
                 raise PipelineUsageError(f"hostPattern {pattern!r} has no group for the host")
-        usual = socket.gethostname() if all(local(path) is not None for path in paths) else ""
-        found = [expression for path in paths if (expression := _host_expression(path))]
-        return cls(name, pattern, tuple(found), usual)
+        default = socket.gethostname() if all(local(path) is not None for path in paths) else ""
+        expressions = [each for path in paths if (each := _host_expression(path))]
+        return cls(name, pattern, tuple(expressions), default)
 
     def host(self, path: str) -> str:
         if self.pattern is not None:
             match = re.search(self.pattern, path)
-            return (match[1] or "") if match else self.usual
+            return (match[1] or "") if match else self.default
         if self.name is not None:
             return self.name
         plain = "/".join(parts_of(path))
@@ -210,7 +215,7 @@ class Hosts:
             match = re.match(expression, plain)
             if match and not _OWN_NAME.fullmatch(match[1]):
                 return match[1]
-        return self.usual
+        return self.default
 
 
 def _host_expression(path: str) -> str | None:

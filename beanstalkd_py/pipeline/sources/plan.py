@@ -32,7 +32,7 @@ COMMON_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan(ABC, Generic[File]):
-    """What a read needs to know before it looks for files."""
+    """The checked options of a read, from which it finds and decodes files."""
 
     OPTIONS: ClassVar[tuple[str, ...]]
     TIME_COLUMN: ClassVar[str]
@@ -116,7 +116,7 @@ class Plan(ABC, Generic[File]):
         return self.divide(self.find(), least)
 
     def decoding(self) -> tuple[Decoder[File], RowFilter]:
-        """Return what a task decodes files with, and the filter of its rows."""
+        """Return the decoder of a task and the filter of its rows."""
         row_filter = RowFilter(self.table, self.selection)
         return self.decoder(row_filter.decoded), row_filter
 
@@ -133,11 +133,10 @@ class Plan(ABC, Generic[File]):
         decoder, row_filter = self.decoding()
         opener = self.opener()
         check = Reach(known, opener).check
-        found = decoder.of_files(files, opener, missing or decoder.removed, check)
-        return row_filter.apply(found)
+        return row_filter.apply(decoder.of_files(files, opener, missing or decoder.removed, check))
 
 
-def choose(
+def choose_columns(
     columns: Sequence[Column],
     options: Options,
     named: Sequence[str] | None,
@@ -147,21 +146,21 @@ def choose(
 
     The corrupt column is a default one in PERMISSIVE mode. Raises PipelineUsageError.
     """
-    others = {column.name.lower() for column in columns if column.kind is not Kind.FAULT}
-    if options.corrupt.lower() in others:  # Spark ignores case
+    taken = {column.name.lower() for column in columns if column.kind is not Kind.FAULT}
+    if options.corrupt.lower() in taken:  # Spark ignores case
         raise PipelineUsageError(
             f"columnNameOfCorruptRecord: {options.corrupt!r} is a column already; give another name"
         )
     is_shown = options.mode is Mode.PERMISSIVE
     known = [
-        replace(column, name=options.corrupt, usual=is_shown)
+        replace(column, name=options.corrupt, is_default=is_shown)
         if column.kind is Kind.FAULT
         else column
         for column in columns
     ]
     by_name = {column.name: column for column in known}
     if named is None:
-        chosen = [column for column in known if column.usual or column.name in added]
+        chosen = [column for column in known if column.is_default or column.name in added]
     else:
         for name in named:
             if name not in by_name:

@@ -64,15 +64,15 @@ class RemotePath:
             return content
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write a file, which appears when it is complete; on this machine it is synced. OSError.
+        """Write a file, which appears when it is complete; on this machine, sync it.
 
-        Raises OSError as well if the file system has less of it afterwards.
+        Raises OSError, also if the file has another size afterwards.
         """
         folder, _, name = self.path.rpartition("/")
         is_store = self.files.type_name in _OBJECT_STORES
         path = self.path if is_store else f"{folder}/_{name}.{uuid.uuid4().hex}"
         if not is_store:
-            self._make(folder)
+            self._create_folder(folder)
         try:
             with self.files.open_output_stream(path) as out:
                 out.write(data)
@@ -101,8 +101,8 @@ class RemotePath:
         else:
             self.files.move(path, self.path)
 
-    def _make(self, folder: str) -> None:
-        """Create a folder and its missing parents, which are synced on this machine. OSError."""
+    def _create_folder(self, folder: str) -> None:
+        """Create a folder and its missing parents; on this machine, sync them. Raises OSError."""
         missing = []
         if self.files.type_name == "local":
             lineage = (Path(folder), *Path(folder).parents)
@@ -157,13 +157,13 @@ def _file_system(scheme: str, authority: str) -> tuple[fs.FileSystem, str]:
 
 def list_files(pattern: str) -> Iterator[tuple[str, int]]:
     """Yield URL and bytes of the files that match a glob, or are below a match. Raises OSError."""
-    place = RemotePath.of(before_wildcard(pattern))
+    top = RemotePath.of(before_wildcard(pattern))
     expression = re.compile(prefix_expression(pattern))
-    found = [place.files.get_file_info(place.path)]
-    if found[0].type != fs.FileType.File:
-        below = fs.FileSelector(place.path, allow_not_found=True, recursive=True)
-        found = place.files.get_file_info(below)
-    for each in found:
-        url = RemotePath(place.files, each.path, place.root, place.root_path).url
-        if each.type == fs.FileType.File and expression.match(url):
-            yield url, each.size
+    infos = [top.files.get_file_info(top.path)]
+    if infos[0].type != fs.FileType.File:
+        below = fs.FileSelector(top.path, allow_not_found=True, recursive=True)
+        infos = top.files.get_file_info(below)
+    for info in infos:
+        url = RemotePath(top.files, info.path, top.root, top.root_path).url
+        if info.type == fs.FileType.File and expression.match(url):
+            yield url, info.size

@@ -33,14 +33,11 @@ class Selection:
     @classmethod
     def of(cls, time: str, options: Options) -> Selection:
         """Parse the options about tubes, and those about times in milliseconds."""
-        subscribe, pattern = options.text("subscribe"), options.text("subscribePattern")
-        if subscribe is not None and pattern is not None:
+        tubes, pattern = options.names("subscribe"), options.text("subscribePattern")
+        if tubes is not None and pattern is not None:
             raise PipelineUsageError("give subscribe or subscribePattern, not both")
-        tubes = None
-        if subscribe is not None:
-            tubes = frozenset(tube.strip() for tube in subscribe.split(",") if tube.strip())
-            if not tubes:
-                raise PipelineUsageError("subscribe names no tube")
+        if tubes is not None and not tubes:
+            raise PipelineUsageError("subscribe names no tube")
         if pattern is not None:
             try:
                 re.compile(pattern)
@@ -50,10 +47,9 @@ class Selection:
         end = _microseconds(options, "endingTimestamp")
         if begin is not None and end is not None and begin >= end:
             raise PipelineUsageError("startingTimestamp is not before endingTimestamp")
-        return cls(time, tubes, pattern, begin, end)
+        return cls(time, None if tubes is None else frozenset(tubes), pattern, begin, end)
 
     def columns(self) -> set[str]:
-        """Return the names of the columns that the filter needs."""
         names = set()
         if self.tubes is not None or self.tube_pattern is not None:
             names.add("tube")
@@ -69,8 +65,8 @@ class Selection:
         if not masks:
             return batch
         mask = masks[0]
-        for more in masks[1:]:
-            mask = pc.and_kleene(mask, more)
+        for other in masks[1:]:
+            mask = pc.and_kleene(mask, other)
         return batch.filter(mask)
 
     def _masks(self, batch: pa.RecordBatch) -> Iterable[pa.Array]:
@@ -123,7 +119,7 @@ class RowFilter:
         needed = selection.columns() - set(self._names)
         more = [column for column in table.all if column.name in needed]
         self.decoded = replace(table, columns=(*table.columns, *more))
-        self._adds = bool(more)
+        self._has_extra_columns = bool(more)
         self._fault = table.fault.name if table.fault else None
 
     def apply(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -131,4 +127,4 @@ class RowFilter:
         for batch in batches:
             kept = self._selection.of_batch(batch, self._fault)
             if kept.num_rows:
-                yield kept.select(self._names) if self._adds else kept
+                yield kept.select(self._names) if self._has_extra_columns else kept

@@ -38,10 +38,10 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 def options_in(schema: StructType) -> dict[str, str]:
     """Return the options that `with_options` has put into a schema."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for field in schema.fields[:1]:
-        found = json.loads(field.metadata.get(OPTIONS, "{}"))
-    return found
+        options = json.loads(field.metadata.get(OPTIONS, "{}"))
+    return options
 
 
 def table_of(table: Table, schema: StructType) -> Table:

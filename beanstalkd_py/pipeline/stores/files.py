@@ -95,7 +95,7 @@ def of_path(view: str, path: str, hosts: Hosts, size: int = 0) -> StoreFile | No
 
 def find(view: str, paths: tuple[str, ...], hosts: Hosts) -> list[StoreFile]:
     """Find the files of a view, by store, each once. Raises PipelineUsageError, OSError."""
-    found: dict[str, list[StoreFile]] = {}
+    by_store: dict[str, list[StoreFile]] = {}
     for pattern in paths:
         matched = expand_local(pattern, "read_store")
         stores = [each for each in matched if (Path(each) / layout.COMMIT_LOG).is_dir()]
@@ -104,10 +104,10 @@ def find(view: str, paths: tuple[str, ...], hosts: Hosts) -> list[StoreFile]:
                 f"{pattern} is not a history store: it has no folder {layout.COMMIT_LOG}"
             )
         for store in stores:
-            place = true_path(store)
-            if place not in found:
-                found[place] = _of_store(view, Path(store), hosts)
-    return [file for files in found.values() for file in files]
+            key = true_path(store)
+            if key not in by_store:
+                by_store[key] = _of_store(view, Path(store), hosts)
+    return [file for files in by_store.values() for file in files]
 
 
 def _of_store(view: str, store: Path, hosts: Hosts) -> list[StoreFile]:

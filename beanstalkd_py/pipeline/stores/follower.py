@@ -82,7 +82,7 @@ class StoreFollower(Follower[StoreFile]):
         return self._with_head({"offset": at}, files)
 
     def _resume(self, files: Sequence[StoreFile], start: Place | None) -> int:
-        """Return the offset to go on at: that of `start`, or the oldest one after a loss."""
+        """Return the offset to continue at: that of `start`, or the oldest one after a loss."""
         first, end = files[0].start, files[-1].stop
         if start is None:
             return first

@@ -19,15 +19,13 @@ from beanstalkd_py.pipeline.sources.file_buffer import in_c
 from beanstalkd_py.pipeline.sources.read_modes import Mode
 from beanstalkd_py.pipeline.stores.files import StoreFile
 
-LEAST_MESSAGE = 91
+MIN_MESSAGE_BYTES = 91
 UNIT = 20
 """Bytes of a unit of a consume queue and of an entry of the index."""
 CHECKS = store_lib.HS_CHECK_BODY | store_lib.HS_CHECK_PROPERTY_CRC
 
 
 class Messages(Decoder[StoreFile]):
-    """Decodes the files of one view."""
-
     def __init__(self, table: Table, view: str, mode: Mode, checksums: bool) -> None:
         super().__init__(table, mode)
         self._checks = CHECKS if checksums else 0
@@ -54,13 +52,13 @@ class Messages(Decoder[StoreFile]):
             yield from batches(
                 self._table,
                 file.constants(),
-                LEAST_MESSAGE,
+                MIN_MESSAGE_BYTES,
                 lambda: min(length, file.end) - log.at,
                 lambda batch: lib.bc_log_read(log, batch),
-                lambda: self._faulty(file, log, length),
+                lambda: self._skip_fault(file, log, length),
             )
 
-    def _faulty(self, file: StoreFile, log: Any, length: int) -> Rows:
+    def _skip_fault(self, file: StoreFile, log: Any, length: int) -> Rows:
         fault = log.fault
         what = f"unreadable message: {FAULTS[fault.found]}"
         if fault.next < length:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.sources.columns import Table
 from beanstalkd_py.pipeline.sources.options import Options
-from beanstalkd_py.pipeline.sources.plan import COMMON_OPTIONS, Plan, choose
+from beanstalkd_py.pipeline.sources.plan import COMMON_OPTIONS, Plan, choose_columns
 from beanstalkd_py.pipeline.stores import files as store_files
 from beanstalkd_py.pipeline.stores.files import StoreFile
 from beanstalkd_py.pipeline.stores.messages import Messages
@@ -38,7 +38,10 @@ class StorePlan(Plan[StoreFile]):
             added = ["body"] if options.flag("includeBody", False) else []
             added += ["properties"] if options.flag("includeHeaders", False) else []
         checksums = options.flag("verifyChecksum", True)
-        return choose(VIEWS[view], options, named, added), {"view": view, "checksums": checksums}
+        return choose_columns(VIEWS[view], options, named, added), {
+            "view": view,
+            "checksums": checksums,
+        }
 
     def decoder(self, table: Table) -> Messages:
         return Messages(table, self.view, self.mode, self.checksums)

@@ -37,7 +37,7 @@ MESSAGES = (
         Kind.LIST,
         lib.BC_LOG_PROPERTIES,
         parts=(lib.BC_LOG_PROPERTY_NAME, lib.BC_LOG_PROPERTY_VALUE),
-        usual=False,
+        is_default=False,
     ),
     fixed("flag", lib.BC_LOG_FLAG, INT),
     fixed("sysFlag", lib.BC_LOG_SYS_FLAG, INT),
@@ -48,10 +48,10 @@ MESSAGES = (
     text("storeHost", lib.BC_LOG_STORE_HOST),
     fixed("bodyCrc", lib.BC_LOG_BODY_CRC, INT),
     fixed("bodySize", lib.BC_LOG_BODY_SIZE, INT),
-    text("body", lib.BC_LOG_BODY, BINARY, usual=False),
-    fixed("size", lib.BC_LOG_SIZE, INT, usual=False),
-    fixed("preparedTransactionOffset", lib.BC_LOG_PREPARED, LONG, usual=False),
-    Column("path", STRING, Kind.CONSTANT, usual=False),
+    text("body", lib.BC_LOG_BODY, BINARY, is_default=False),
+    fixed("size", lib.BC_LOG_SIZE, INT, is_default=False),
+    fixed("preparedTransactionOffset", lib.BC_LOG_PREPARED, LONG, is_default=False),
+    Column("path", STRING, Kind.CONSTANT, is_default=False),
     Column(CORRUPT, STRING, Kind.FAULT),
 )
 QUEUES = (
@@ -63,7 +63,7 @@ QUEUES = (
     fixed("physicalOffset", lib.BC_UNIT_OFFSET, LONG),
     fixed("size", lib.BC_UNIT_SIZE, INT),
     fixed("tagCode", lib.BC_UNIT_TAG_CODE, LONG),
-    Column("path", STRING, Kind.CONSTANT, usual=False),
+    Column("path", STRING, Kind.CONSTANT, is_default=False),
     Column(CORRUPT, STRING, Kind.FAULT),
 )
 INDEX = (
@@ -75,7 +75,7 @@ INDEX = (
     fixed("physicalOffset", lib.BC_INDEX_OFFSET, LONG),
     fixed("storeTimestamp", lib.BC_INDEX_STORED, TIME),
     fixed("previous", lib.BC_INDEX_PREVIOUS, INT),
-    Column("path", STRING, Kind.CONSTANT, usual=False),
+    Column("path", STRING, Kind.CONSTANT, is_default=False),
     Column(CORRUPT, STRING, Kind.FAULT),
 )
 VIEWS = {"messages": MESSAGES, "queues": QUEUES, "index": INDEX}

@@ -184,7 +184,8 @@ def test_certificates_with_tls_are_kept():
     given = {"addr": "tls://here:5", "tlsCa": "/ca", "tlscert": "/cert", "TLSKEY": "/key"}
     server = TubeServer.of(Options(given, OPTIONS))
     assert server.address.tls
-    assert (server.trust.ca, server.trust.cert, server.trust.key) == ("/ca", "/cert", "/key")
+    tls_options = server.tls_options
+    assert (tls_options.ca, tls_options.cert, tls_options.key) == ("/ca", "/cert", "/key")
 
 
 @pytest.mark.parametrize("value", ["", "  "])

@@ -60,7 +60,7 @@ OPEN_JOBS = pa.schema([("host", STRING), ("id", LONG), ("created_at_ns", LONG), 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a table is made of; `name` is that of the table, `time` the column of its date."""
+    """The inputs of a table; `name` is that of the table, `time` the column of its date."""
 
     name: str
     follower: type[Follower[Any]]
@@ -78,20 +78,20 @@ class Source:
 ENTRIES = Source(
     "entries",
     BinlogFollower,
-    tuple(column.name for column in ENTRY_COLUMNS if column.usual or column.name in JOB),
+    tuple(column.name for column in ENTRY_COLUMNS if column.is_default or column.name in JOB),
     "event_time",
 )
 MESSAGES = Source(
     "messages",
     StoreFollower,
-    tuple(each.name for each in MESSAGE_COLUMNS if each.usual or each.name == "properties"),
+    tuple(each.name for each in MESSAGE_COLUMNS if each.is_default or each.name == "properties"),
     "storeTimestamp",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What a run has added.
+    """Counts of a run.
 
     `compacted` is the number of small files that were merged, `faults` that of rows about damage.
     """
@@ -231,26 +231,26 @@ def _sorted_inputs(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
     binlogs, stores = [], []
     for pattern in sorted({true_path(local(each) or each) for each in inputs}):
         if local(pattern) is None:
-            BinlogPlan.of({"path": pattern}).find()  # an error before a table is made
+            BinlogPlan.of({"path": pattern}).find()  # raises an error before a table is created
             binlogs.append(pattern)
             continue
-        have = {(Path(path) / layout.COMMIT_LOG).is_dir() for path in expand(pattern)}
-        if True in have:
+        are_stores = {(Path(path) / layout.COMMIT_LOG).is_dir() for path in expand(pattern)}
+        if True in are_stores:
             stores.append(pattern)
-        if False in have:
+        if False in are_stores:
             binlogs.append(pattern)
     return binlogs, stores
 
 
 def _check_columns(table: ExportTable, schema: pa.Schema) -> None:
     """Raise PipelineUsageError if the table has other columns than this run."""
-    had, has = set(table.schema.names), set(schema.names)
-    if had - has - {"body"} or has - had - {"body"}:
+    existing, wanted = set(table.schema.names), set(schema.names)
+    if (existing ^ wanted) - {"body"}:
         raise PipelineUsageError(
             f"{table.storage.url} has columns of another version; export to a new folder"
         )
-    if had != has:
-        before, now = ("with", "without") if had > has else ("without", "with")
+    if existing != wanted:
+        before, now = ("with", "without") if existing > wanted else ("without", "with")
         raise PipelineUsageError(
             f"{table.storage.url} was exported {before} bodies, and this run is {now} bodies;"
             f" export {before} bodies, or to a new folder"
@@ -259,8 +259,6 @@ def _check_columns(table: ExportTable, schema: pa.Schema) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run for one table."""
-
     spark: SparkSession
     table: ExportTable
     source: Source
@@ -328,5 +326,5 @@ class _Run:
         tubes = jobs.select(*JOB, "tube")
         short = small.where("kind = 'short'").drop("tube").join(tubes, list(JOB), "left")
         others = rows.where("kind is null or kind <> 'short'")
-        found = others.unionByName(short, allowMissingColumns=True)
-        return found, jobs.where("not ended and tube is not null").drop("ended")
+        batch = others.unionByName(short, allowMissingColumns=True)
+        return batch, jobs.where("not ended and tube is not null").drop("ended")

@@ -54,7 +54,7 @@ ActiveFile = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A folder on any file system that delta-rs supports; `options` are its storage options."""
+    """A folder on any file system that delta-rs supports, with its storage options."""
 
     url: str
     options: dict[str, str] | None = None
@@ -63,8 +63,8 @@ class Storage:
     def of_output(cls, spark: SparkSession, output: str, options: dict[str, str] | None) -> Storage:
         """Return the output of an export. Raises PipelineUsageError for that of an old version."""
         (url,) = qualified(spark, output)
-        here = local(url)
-        storage = cls(url.rstrip("/") if here is None else true_path(here), options)
+        path = local(url)
+        storage = cls(url.rstrip("/") if path is None else true_path(path), options)
         try:
             is_old = storage.files().get_file_info(FileSelector(OWN, allow_not_found=True))
         except TableNotFoundError:
@@ -121,9 +121,9 @@ class WriteTask:
             max_rows_per_group=ROW_GROUP,
             file_visitor=written.append,
         )
-        found = [(file.path, file.size, file.metadata.num_rows) for file in written]
+        files = [(file.path, file.size, file.metadata.num_rows) for file in written]
         yield pa.RecordBatch.from_pylist(
-            [dict(zip(WRITTEN.names, file, strict=True)) for file in found], WRITTEN
+            [dict(zip(WRITTEN.names, file, strict=True)) for file in files], WRITTEN
         )
 
 
@@ -198,8 +198,8 @@ class ExportTable:
         return ExportTable(self.storage)._version != self._version
 
     def active_files(self) -> list[ActiveFile]:
-        found: list[ActiveFile] = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        return found
+        files: list[ActiveFile] = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        return files
 
     def read(self, spark: SparkSession, files: Iterable[ActiveFile]) -> DataFrame:
         return self.storage.read(spark, self.schema, [file["path"] for file in files])
@@ -275,11 +275,11 @@ class ExportTable:
             return 0
         rows = self.read(spark, old).repartition(DATE)
         new = self.write(rows.sortWithinPartitions(DATE, "tube"))
-        had, have = sum(file["num_records"] for file in old), sum(file.rows for file in new)
-        if had != have:
+        before, after = sum(file["num_records"] for file in old), sum(file.rows for file in new)
+        if before != after:
             raise PipelineUsageError(
-                f"{self.storage.url} changed during compaction: {had} rows became {have}; compact"
-                " again when nothing else writes to it"
+                f"{self.storage.url} changed during compaction: {before} rows became {after};"
+                " compact again when nothing else writes to it"
             )
         self.commit(self.state, new, old)
         self._table.vacuum(dry_run=False, full=True)
