@@ -21,6 +21,8 @@ def test_every_metric_is_documented(tmp_path: Path) -> None:
         *("-b", str(binlog), "--history", str(tmp_path / "history")),
         *("--metrics", f"127.0.0.1:{port}", "--tls-listen", f"127.0.0.1:{free_port()}"),
         *("--tls-cert", str(certificate), "--tls-key", str(certificate)),
+        *("--max-connections", "100", "--max-tubes", "100"),
+        *("--max-memory", "1G", "--body-memory", "1G"),
     ]
     with ours(*options):
         text = get(port, "/metrics").text

@@ -40,7 +40,7 @@ EXIT_UNMET = 3
 
 
 def scenario_list() -> str:
-    lines = ["scenarios (default: those not marked *; `all` for every one):"]
+    lines = ["scenarios (default: those without *; `all` runs every one):"]
     for scenario in SCENARIOS:
         mark = "*" if scenario.slow else " "
         lines.append(f"  {mark}{scenario.name:<16} {scenario.help}")
@@ -59,29 +59,29 @@ def default_command() -> str:
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bench",
-        description="Put the same load on our server and on beanstalkd in C, in turn.",
+        description="Put the same load alternately on beanstalkd_py and on beanstalkd.",
         epilog=scenario_list(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("scenarios", nargs="*", metavar="SCENARIO", help="what to measure")
-    add("--ours", default=default_command(), help="command of our server (%(default)s)")
-    add("--reference", default="/usr/bin/beanstalkd", help="and of the other (%(default)s)")
+    add("--ours", default=default_command(), help="command of beanstalkd_py (%(default)s)")
+    add("--reference", default="/usr/bin/beanstalkd", help="command of beanstalkd (%(default)s)")
     add("--rounds", type=positive, default=5, help="pairs of runs (%(default)s)")
-    add("--slow-rounds", type=positive, default=3, help="the same for those with * (%(default)s)")
-    add("--seconds", type=float, default=2.0, help="measured time of a run (%(default)s)")
-    add("--warmup", type=float, default=0.3, help="time before it (%(default)s)")
-    add("--body", type=positive, default=100, help="bytes in a job (%(default)s)")
+    add("--slow-rounds", type=positive, default=3, help="the same with * (%(default)s)")
+    add("--seconds", type=float, default=2.0, help="seconds measured in a run (%(default)s)")
+    add("--warmup", type=float, default=0.3, help="seconds before that (%(default)s)")
+    add("--body", type=positive, default=100, help="bytes of a job's body (%(default)s)")
     add("--placement", choices=PLACEMENTS, help=PLACEMENT_HELP)
     add("--tube-per-connection", action="store_true", help="instead of one tube for all")
-    add("--tubes", type=positive, default=30_000, help="for tubes (%(default)s)")
-    add("--memory-jobs", type=positive, default=1_000_000, help="for memory (%(default)s)")
-    add("--heap-jobs", type=positive, default=1_000_000, help="for heap (%(default)s)")
-    add("--heap-priorities", type=positive, default=1_000_000, help="for heap (%(default)s)")
-    add("--heap-both", action="store_true", help="measure heap for the reference as well")
-    add("--idle", type=positive, default=10_000, help="for idle (%(default)s)")
-    add("--restart-jobs", type=positive, default=1_000_000, help="for restart (%(default)s)")
-    add("--backlog-jobs", type=positive, default=1_000_000, help="for backlog (%(default)s)")
+    add("--tubes", type=positive, default=30_000, help="tubes of `tubes` (%(default)s)")
+    add("--memory-jobs", type=positive, default=1_000_000, help="jobs of `memory` (%(default)s)")
+    add("--heap-jobs", type=positive, default=1_000_000, help="jobs of `heap` (%(default)s)")
+    add("--heap-priorities", type=positive, default=1_000_000, help="their priorities")
+    add("--heap-both", action="store_true", help="also measure `heap` of the reference")
+    add("--idle", type=positive, default=10_000, help="connections of `idle` (%(default)s)")
+    add("--restart-jobs", type=positive, default=1_000_000, help="jobs of `restart` (%(default)s)")
+    add("--backlog-jobs", type=positive, default=1_000_000, help="jobs of `backlog` (%(default)s)")
     add("--folder", type=Path, default=BUILD / "bench", help="for binlogs (%(default)s)")
     add("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     add("--markdown", action="store_true", help="print the table as Markdown")
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prepare_folders(options.folder)
         if os.getloadavg()[0] > QUIET_LOAD:
             report(
-                f"bench: load average {os.getloadavg()[0]:.2f}: others are at work, expect noise"
+                f"bench: load average {os.getloadavg()[0]:.2f}: other processes run, expect noise"
             )
         machine = machine_facts(options.folder)
         rows, failed = measure_all(options)

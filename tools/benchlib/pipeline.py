@@ -141,20 +141,20 @@ def measure(folder: Path, rounds: int, entries: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tools/bench_pipeline", description=__doc__)
-    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--entries", type=int, default=1_000_000, help="entries to read")
     parser.add_argument("--size", type=int, default=200, help="bytes of an entry")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each kind")
     parser.add_argument(
         "--timelines",
         nargs="*",
         type=int,
         metavar="N",
-        help="instead: `timelines` over about N entries each (1, 2, 4 and 10 million)",
+        help="measure `timelines` over about N entries each (1, 2, 4 and 10 million)",
     )
     parser.add_argument(
         "--interactive",
         action="store_true",
-        help="instead: `pipeline run tube-metrics` over 20,000 jobs, with its start",
+        help="measure `tube-metrics` and `report` over 20,000 jobs, with the start of Spark",
     )
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-pipeline-"))

@@ -33,17 +33,17 @@ profiles:
 
 examples:
   tools/workload --jobs 100000 --seed 1 --binlog-dir /tmp/w --log /tmp/w.jsonl
-      a hundred thousand jobs through this server, its binlog in /tmp/w
+      100,000 jobs through a server of beanstalkd_py, with its binlog in /tmp/w
   tools/workload --jobs 100000 --seed 1 --server c --binlog-dir /tmp/c --log /tmp/c.jsonl
       the same commands sent to C beanstalkd
   tools/workload --bytes 2G --seed 7 --profile failing --workers 2 --binlog-dir /tmp/w \\
                  --history /tmp/h --log /tmp/w.jsonl
-      two gigabytes of entries by two workers, and finished jobs in a history
+      2 GiB of entries by two workers, and finished jobs in a history
   tools/workload --check /tmp/w.jsonl /tmp/w --history /tmp/h
-      whether log, binlog and history agree
+      compares the log with binlog and history
 
-The same settings send the same commands in the same order over all connections, and get the same
-ids. Times differ, and so do the times in the log and the numbers of files.
+Runs with the same settings send the same commands in the same order over all connections, and get
+the same ids. Times and numbers of files differ.
 
 Exit status: 0 everything agrees, 1 a disagreement, 2 usage error or impossible run.
 """
@@ -59,8 +59,8 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--jobs", type=positive, metavar="N", help="how many jobs are put")
-    add("--bytes", type=size, metavar="B", help="bytes of entries instead of --jobs (K, M, G)")
+    add("--jobs", type=positive, metavar="N", help="number of jobs to put")
+    add("--bytes", type=size, metavar="B", help="bytes of entries, instead of --jobs (K, M, G)")
     add("--seed", type=int, default=0, help="seed of the random generator (%(default)s)")
     most = f"(%(default)s; at most {MOST_TUBES}, with C beanstalkd {MOST_TUBES_C})"
     add("--tubes", type=positive, default=10, metavar="K", help=most)
@@ -78,35 +78,31 @@ def build_parser() -> argparse.ArgumentParser:
         "--server",
         default=OURS,
         metavar=f"{OURS}|{C}|HOST:PORT",
-        help="started here, ours or C beanstalkd, or a running one (%(default)s)",
+        help="beanstalkd_py or C beanstalkd, started by this tool, or a running server"
+        " (%(default)s)",
     )
     add("--binlog-dir", type=Path, metavar="DIR", help="new binlog folder of the started server")
     add("--binlog-size", type=size, default=10 << 20, help="size of a binlog file (10M)")
-    add("--max-job-size", type=size, default=65_535, help="of the server (%(default)s)")
+    add("--max-job-size", type=size, default=65_535, help="-z of the server (%(default)s)")
     add("--fsync-ms", type=int, default=50, metavar="MS", help="-f of the server (%(default)s)")
-    add(
-        "--history",
-        type=Path,
-        metavar="DIR",
-        help="of the server; with --check: compare it, too",
-    )
-    add("--workers", type=positive, default=1, metavar="N", help="of ours (%(default)s)")
+    add("--history", type=Path, metavar="DIR", help="history of the server, also for --check")
+    add("--workers", type=positive, default=1, metavar="N", help="of beanstalkd_py (%(default)s)")
     add(
         "--keep-files",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="restore files that the server has removed, so that every entry is there",
+        help="restore files that the server removes, so that the folder has every entry",
     )
     add("--truncate", type=int, default=0, metavar="N", help="tubes truncated at the end (0)")
     add("--log", type=Path, metavar="FILE", help="path of the log")
-    add("--check", nargs=2, type=Path, metavar=("LOG", "BINLOG_DIR"), help="instead of a run")
+    add("--check", nargs=2, type=Path, metavar=("LOG", "BINLOG_DIR"), help="compare these")
     return parser
 
 
 def size(text: str) -> int:
     matched = re.fullmatch(r"([1-9]\d{0,14})([KMG]?)", text.upper())
     if matched is None:
-        raise argparse.ArgumentTypeError(f"{text}: give bytes, with K, M or G if need be")
+        raise argparse.ArgumentTypeError(f"{text}: use a number of bytes such as 1048576, 1M")
     return int(matched[1]) * UNITS[matched[2]]
 
 
@@ -121,7 +117,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
         raise WorkloadError(f"--speed {options.speed}: give 0, or a number from {SLOWEST} on")
     most = MOST_TUBES_C if options.server == C else MOST_TUBES
     if options.tubes > most:
-        raise WorkloadError(f"--tubes {options.tubes}: {most} at most, else a run takes minutes")
+        raise WorkloadError(f"--tubes {options.tubes}: {most} at most, or a run takes minutes")
     if options.truncate and options.server == C:
         raise WorkloadError("--truncate needs a server of ours: C beanstalkd has no such command")
     if options.max_job_size < 100:
