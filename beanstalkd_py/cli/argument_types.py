@@ -93,7 +93,8 @@ class Bytes(Limit):
         else:
             number = super().parse(text)
         if number < self._min_bytes:
-            raise ValueError(f"{text} is too small; the minimum is {self._min_bytes}")
+            problem = "this limit is required" if text == NONE else f"{text} is too small"
+            raise ValueError(f"{problem}; the minimum is {self._min_bytes}")
         return number
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from pathlib import Path
@@ -14,6 +13,7 @@ from beanstalkd_py.binlog.layout import HISTORY_ID, MOST_SHARDS, Layout
 from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.binlog.read_commands import FOLDER, folder_usage_errors
 from beanstalkd_py.cli.options import AS_JSON, complete_folder, count_option, folder_option, option
+from beanstalkd_py.cli.output import write_json, write_line, write_result
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server import options
 from beanstalkd_py.server.logging.setup import set_up_logging
@@ -61,8 +61,8 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     second copy of all jobs, and is crash-safe: the folder has all its jobs at any time. It does not
     change a damaged folder.
 
-    The new files do not record finished jobs. If the folder has a history (serve --history) and its
-    server did not stop cleanly, --history archives finished jobs first.
+    The new files do not record finished jobs. A folder with a history (serve --history) requires
+    --history, which archives finished jobs first.
 
     \b
     Examples:
@@ -89,13 +89,12 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
                 archive_before_reshard(archiver, [shard.path for shard in locked.shards])
             steps = Steps(progress=progress_on_stderr(logging.INFO, "compacting", "bytes"))
             result = compact_folder(locked, file_size, steps)
-    if as_json:
-        click.echo(json.dumps(result.to_json()))
-    else:
-        click.echo(
-            f"freed {counted(result.freed, 'byte')}; jobs: {result.jobs},"
-            f" files: {result.files_before} before, {result.files_after} now"
-        )
+    write_result(
+        as_json,
+        result.to_json(),
+        f"freed {counted(result.freed, 'byte')}; jobs: {result.jobs},"
+        f" files: {result.files_before} before, {result.files_after} now",
+    )
     return 0
 
 
@@ -136,14 +135,14 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
         target = default_output(folder) if output is None else output
         result = repair_folder(locked, target, file_size, steps)
     if as_json:
-        click.echo(json.dumps(result.to_json()))
+        write_json(result.to_json())
         return 0
     for damage in result.damage:
-        click.echo(str(damage))
+        write_line(str(damage))
     if result.output is None:
-        click.echo("no damage found; nothing was written")
+        write_line("no damage found; nothing was written")
     else:
-        click.echo(f"wrote {result.output}; jobs: {result.jobs}, files: {result.files}")
+        write_line(f"wrote {result.output}; jobs: {result.jobs}, files: {result.files}")
     return 0
 
 
@@ -170,8 +169,8 @@ def reshard(workers: int, colocate: str, file_size: int, history: str | None, fo
     needs disk space for a second copy of all jobs, and is crash-safe: the folder has all its jobs
     at any time, and the next start or the same command continues.
 
-    The new files do not record finished jobs. If the folder has a history (serve --history) and its
-    server did not stop cleanly, --history archives finished jobs first.
+    The new files do not record finished jobs. A folder with a history (serve --history) requires
+    --history, which archives finished jobs first.
 
     \b
     Example: beanstalkd-py binlog reshard --workers 1 /var/lib/beanstalkd

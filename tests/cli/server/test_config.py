@@ -131,6 +131,7 @@ def test_file_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.Monke
         ("max-memory = '1.5G'", ["max-memory", "number of bytes"]),
         ("max-memory = 'G'", ["max-memory", "'G'"]),
         ("output-limit = 0", ["output-limit", "the minimum is 4096"]),
+        ('output-limit = "none"', ["output-limit", "this limit is required; the minimum is 4096"]),
         ("allow = ['10.0.0.0/8', '10.0.0.1/8']", ["allow", "'10.0.0.1/8'"]),
         ("allow = [1]", ["allow", "list of strings"]),
         ("port = [1]", ["port", "an integer"]),
