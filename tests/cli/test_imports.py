@@ -21,6 +21,14 @@ AFTER_THE_SOCKETS = {
 """Imported only after clients can connect."""
 
 
+def added(*command: str) -> set[str]:
+    """Return the modules that Python imports for this command, but not at each of its starts.
+
+    An editable install has a finder that imports some at each start.
+    """
+    return imported(*command) - imported("-c", "")
+
+
 def imported(*command: str) -> set[str]:
     """Return the modules that Python imports for this command."""
     done = subprocess.run(
@@ -43,7 +51,7 @@ listeners.bind = lambda address: os._exit(0)
 sys.argv[1:] = ["-l", "127.0.0.1", "-p", "0"]
 main()
 """
-    modules = imported("-c", script)
+    modules = added("-c", script)
     assert "beanstalkd_py.server.parent.start" in modules
     assert modules & (BY_CLICK | HEAVY | AFTER_THE_SOCKETS) == set()
 
@@ -70,15 +78,14 @@ def test_a_start_imports_click_a_second_after_clients_are_served(tmp_path: Path)
 def test_parent_and_worker_import_no_modules_of_other_commands() -> None:
     modules = ("parent.start", "parent.loop", "worker.process")
     names = ", ".join(f"beanstalkd_py.server.{name}" for name in modules)
-    modules = imported("-c", f"import {names}")
+    modules = added("-c", f"import {names}")
     assert "gevent" in modules
     assert modules & HEAVY == set()
-    worker = imported("-c", "import beanstalkd_py.server.worker.process")
+    worker = added("-c", "import beanstalkd_py.server.worker.process")
     assert worker & {"click", "beanstalkd_py.cli", "json", "pathlib"} == set()
 
 
 def test_ctrl_c_is_handled_before_slow_imports() -> None:
     """`main` handles it, so importing its module must be quick."""
-    before = imported("-c", "")
-    added = imported("-c", "import beanstalkd_py.__main__") - before
-    assert added <= {"gc", "beanstalkd_py", "beanstalkd_py.__main__", "__future__"}
+    modules = added("-c", "import beanstalkd_py.__main__")
+    assert modules <= {"gc", "beanstalkd_py", "beanstalkd_py.__main__", "__future__"}

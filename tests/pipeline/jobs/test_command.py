@@ -81,7 +81,7 @@ def operator(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Operator:
     """Run commands with the shared session, because starting another takes long."""
 
     @contextlib.contextmanager
-    def shared(asked: session.Asked) -> Iterator[Any]:
+    def shared(options: session.SparkOptions) -> Iterator[Any]:
         yield spark
 
     monkeypatch.setattr(session, "spark_session", shared)
