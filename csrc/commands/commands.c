@@ -12,6 +12,7 @@
 #include "queue/tube_refs.h"
 #include "server/remote_state.h"
 #include "server/replies.h"
+#include "server/reserves.h"
 #include "server/trace.h"
 #include "workers/barrier.h"
 #include "workers/claims.h"

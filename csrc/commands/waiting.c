@@ -5,30 +5,12 @@
 #include "queue/job_waits.h"
 #include "queue/queue.h"
 #include "server/replies.h"
+#include "server/reserves.h"
 #include "workers/claims.h"
 #include "workers/shard_waits.h"
 
 #define DEADLINE_SOON "DEADLINE_SOON\r\n"
 #define TIMED_OUT "TIMED_OUT\r\n"
-
-void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, uint32_t worst, bs_now now)
-{
-    bs_queue_count_worker(&server->queue, session);
-    bool soon = bs_queue_deadline_soon(session, now);
-    if (soon && !bs_queue_any_ready(session)) {
-        bs_reply(server, session, DEADLINE_SOON, BS_HOLD_NONE);
-        return;
-    }
-    bs_job *job = bs_queue_reserve(&server->queue, session, now);
-    if (job)
-        bs_reply_reserved(server, session, job, worst, now);
-    else if (soon)
-        bs_reply(server, session, DEADLINE_SOON, BS_HOLD_NONE);
-    else if (until <= now.mono || session->eof)
-        bs_reply(server, session, TIMED_OUT, bs_binlog_hold(server->queue.binlog));
-    else
-        bs_queue_wait(&server->queue, session, until);
-}
 
 static void wait_here(bs_server *server, bs_session *session, uint64_t id, int64_t until, bs_now now)
 {

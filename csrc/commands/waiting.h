@@ -1,13 +1,9 @@
-/* Commands that wait, on one shard: reserves wait for a job, wait waits until a job ends or is buried. */
+/* The command wait, which lasts until a job ends or is buried, and the replies to all sessions that wait. */
 #ifndef BS_WAITING_H
 #define BS_WAITING_H
 
 #include "protocol/parser.h"
 #include "server/server_state.h"
-
-/* Executes a reserve on this shard alone. `until` is mono; not later than now: no wait. Further jobs of a batch have
- * the priority `worst` or better. */
-void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, uint32_t worst, bs_now now);
 
 /* Executes wait, on this shard alone or with others (shard_waits.h). */
 void bs_execute_wait(bs_server *server, bs_session *session, const bs_command *command, bs_now now);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "api/server.h"
-#include "workers/multi_shard_reserve.h"
+#include "shards/multi_shard_reserve.h"
 
 enum {
     BS_FRAME_BYTES_MAX = 12 * 1024, /* bytes of a session in one frame */

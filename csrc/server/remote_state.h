@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "server/server_state.h"
-#include "workers/multi_shard_reserve.h"
+#include "shards/multi_shard_reserve.h"
 
 enum {
     BS_REPLY_HEAD_MAX = 240, /* JOB of a batch, with the longest name */

@@ -17,10 +17,6 @@ void bs_reply_job(bs_server *server, bs_session *session, const char *word, cons
 void bs_reply_batch(bs_server *server, bs_session *session, uint32_t count, const bs_bytes *jobs, uint64_t job,
                     bs_hold hold);
 
-/* Replies to a reserve of this job, whose body is in memory. For reserve-batch (session->batch), also reserves jobs of
- * this shard whose priority is `worst` or better (reserve_reply.c). */
-void bs_reply_reserved(bs_server *server, bs_session *session, bs_job *job, uint32_t worst, bs_now now);
-
 /* `OK length` CR LF data CR LF. */
 void bs_reply_data(bs_server *server, bs_session *session, const char *data, size_t length, bs_hold hold);
 

@@ -12,6 +12,7 @@
 #include "queue/throttle.h"
 #include "server/remote_state.h"
 #include "server/replies.h"
+#include "server/reserves.h"
 
 /* --- pending claims --------------------------------------------------------------------------------------- */
 

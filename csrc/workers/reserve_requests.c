@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "commands/waiting.h"
 #include "jobs/job.h"
 #include "queue/published_heads.h"
 #include "queue/queue.h"
 #include "server/replies.h"
+#include "server/reserves.h"
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
 

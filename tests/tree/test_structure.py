@@ -90,6 +90,23 @@ def test_no_include_circles() -> None:
     assert circles(graph) == []
 
 
+def test_folders_include_only_earlier_ones() -> None:
+    """The order of the core's folders is that of csrc/api/types.h; other folders are not in it."""
+    text = (ROOT / "csrc/api/types.h").read_text()
+    listed = re.search(r"folders before it only: ([\w,* \n]+)\.", text)
+    assert listed
+    order = re.findall(r"\w+", listed[1])
+    assert len(order) > 10
+    later = [
+        f"{unit} includes {other}"
+        for unit, others in include_graph().items()
+        for other in others
+        if (folder := unit.split("/")[0]) in order
+        and order.index(folder) < order.index(other.split("/")[0])
+    ]
+    assert later == []
+
+
 def import_graph() -> dict[str, set[str]]:
     """Map each module to the modules that it imports, except for type checking."""
     modules = {}

@@ -3,7 +3,7 @@
 `events` lists the possible next events - a message arrives, a job is put, time is up, a worker
 dies - and `do` executes one of them. So a test can try any order, and all orders. A shard
 implements csrc/workers/claims.c with lists; a home implements reserve_requests.c. The reserves are
-those of csrc/workers/multi_shard_reserve.c.
+those of csrc/shards/multi_shard_reserve.c.
 
 The invariants are asserted here after every event.
 """

@@ -1,4 +1,4 @@
-"""csrc/workers/multi_shard_reserve.c, compiled with requests that the tests implement."""
+"""csrc/shards/multi_shard_reserve.c, compiled with requests that the tests implement."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Requests(Protocol):
 
 def _declarations() -> tuple[str, str]:
     """Return the C declarations of types and events, and those of the requests."""
-    words = (CSRC / "workers/shard_set.h").read_text()
-    header = (CSRC / "workers/multi_shard_reserve.h").read_text()
+    words = (CSRC / "shards/shard_set.h").read_text()
+    header = (CSRC / "shards/multi_shard_reserve.h").read_text()
     text = re.sub(r"^#.*$", "", header, flags=re.MULTILINE)
     types, rest = text.split(REQUESTS)
     requests, events = rest.split(EVENTS)
@@ -65,8 +65,8 @@ def _library() -> tuple[Any, Any]:
     builder.cdef(f'extern "Python+C" {{ {requests} }}')
     builder.set_source(
         "_multi_shard_reserve",
-        f'#include "workers/multi_shard_reserve.h"\n{CALL}',
-        sources=[str(CSRC / "workers/multi_shard_reserve.c")],
+        f'#include "shards/multi_shard_reserve.h"\n{CALL}',
+        sources=[str(CSRC / "shards/multi_shard_reserve.c")],
         include_dirs=[str(CSRC)],
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-/* bs_reply_reserved. */
+#include "server/reserves.h"
 
 #include <string.h>
 
@@ -77,4 +77,23 @@ void bs_reply_reserved(bs_server *server, bs_session *session, bs_job *job, uint
     else
         bs_reply_batch(server, session, jobs.count, &jobs.text, first, jobs.hold);
     bs_bytes_free(&jobs.text);
+}
+
+void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, uint32_t worst, bs_now now)
+{
+    bs_queue_count_worker(&server->queue, session);
+    bool soon = bs_queue_deadline_soon(session, now);
+    if (soon && !bs_queue_any_ready(session)) {
+        bs_reply(server, session, "DEADLINE_SOON\r\n", BS_HOLD_NONE);
+        return;
+    }
+    bs_job *job = bs_queue_reserve(&server->queue, session, now);
+    if (job)
+        bs_reply_reserved(server, session, job, worst, now);
+    else if (soon)
+        bs_reply(server, session, "DEADLINE_SOON\r\n", BS_HOLD_NONE);
+    else if (until <= now.mono || session->eof)
+        bs_reply(server, session, "TIMED_OUT\r\n", bs_binlog_hold(server->queue.binlog));
+    else
+        bs_queue_wait(&server->queue, session, until);
 }

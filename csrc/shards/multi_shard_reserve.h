@@ -19,7 +19,7 @@
 #ifndef BS_MULTI_SHARD_RESERVE_H
 #define BS_MULTI_SHARD_RESERVE_H
 
-#include "workers/shard_set.h"
+#include "shards/shard_set.h"
 
 enum {
     BS_RESERVE_DONE, /* no reserve; or the client has its reply, or a shard sends it */

@@ -1,4 +1,4 @@
-#include "workers/multi_shard_reserve.h"
+#include "shards/multi_shard_reserve.h"
 
 #define TIMED_OUT "TIMED_OUT\r\n"
 #define DEADLINE_SOON "DEADLINE_SOON\r\n"
