@@ -22,6 +22,7 @@ from core.test_model import ACTIONS, SESSIONS, line_of
 from core.workers.played_worker import HERE, HOME, PUT, C, Other, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import eventually
 from servers import reference
 
 from beanstalkd_py.binlog.layout import Layout
@@ -184,8 +185,12 @@ def test_a_claim_is_recorded_when_it_is_taken(folder: Path) -> None:
     other.send(step(C.WAIT, HOME, 1), step(C.CANCEL, HOME, 1), step(C.WAIT, HOME, 2))
     assert [state for state, _, _ in job_entries(folder, 1)] == ["ready"]
     other.send(step(C.TAKE, HOME, 2))
-    time.sleep(2 * DEFERRAL / SECOND)
-    other.run()
+
+    def is_recorded() -> bool:
+        other.run()  # writes nothing while a sync of the thread is not over
+        return len(job_entries(folder, 1)) > 1
+
+    assert eventually(is_recorded)
     states = [(state, counts) for state, _, counts in job_entries(folder, 1)]
     assert states[1:] == [("reserved", (1, 0, 0, 0, 0))]
     other.close()
