@@ -9,7 +9,7 @@
 #include "server/remote_state.h"
 #include "server/trace.h"
 #include "workers/barrier.h"
-#include "workers/remote_commands.h"
+#include "workers/migration_requests.h"
 
 enum { MIGRATION_BYTES_MAX = 48 * 1024 }; /* it travels in one message */
 
@@ -78,7 +78,7 @@ void bs_core_cancel_migration(bs_core *core, uint64_t id)
     bs_session *session = bs_core_find(core, id);
     if (!session || !session->remote)
         return;
-    bs_relay_delay_migration(session);
+    bs_migration_refused(session);
     session->parked = false;
     bs_session_list_add(&core->server.runnable, session);
     core->round_due = true;

@@ -73,9 +73,6 @@ void bs_remote_query_answered(bs_server *server, bs_session *session, uint32_t s
 /* Relays output of the session's proxy to the client (reply_relay.c). */
 void bs_relay_output(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length);
 
-/* The session cannot move now; it tries again some replies later. */
-void bs_relay_delay_migration(bs_session *session);
-
 /* Sends a put with its body and frees the job. -ENOMEM: the caller still owns the job. */
 int bs_remote_put(bs_server *server, bs_session *session, bs_job *job);
 

@@ -13,34 +13,8 @@
 #include "server/replies.h"
 #include "server/slow_log.h"
 #include "server/trace.h"
+#include "workers/migration_requests.h"
 #include "workers/remote_commands.h"
-
-enum { MIGRATION_RUN = 32 }; /* consecutive replies from one shard after which the session migrates there */
-
-/* At varying distances, because a client that alternates reserve and delete might hold a job at each attempt. */
-void bs_relay_delay_migration(bs_session *session)
-{
-    bs_remote *remote = session->remote;
-    uint32_t replies = 3 + remote->refused_migrations++ * 7 % 11;
-    remote->moving = false;
-    remote->remote_run = MIGRATION_RUN - replies;
-}
-
-static void request_migration(bs_server *server, bs_session *session)
-{
-    const bs_remote *remote = session->remote;
-    bs_queued_upcall *queued =
-        bs_upcalls_add(&server->upcalls, BS_UPCALL_MIGRATE, remote->remote_run_shard, session->id);
-    for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
-        char one = (char)shard;
-        if (bs_shard_set_has(&remote->holding_shards, shard) && bs_bytes_append(&queued->bytes, &one, 1) != 0) {
-            bs_session_break(server, session);
-            return;
-        }
-    }
-    session->remote->moving = true;
-    session->parked = true;
-}
 
 /* A wait here was only for the timeout of a reserve that the other worker has executed. */
 static void reserve_answered(bs_server *server, bs_session *session)
@@ -62,10 +36,7 @@ static void reply_complete(bs_server *server, bs_session *session, uint32_t shar
         bs_slow_replied(server, session, &session->trace->slow, remote->reserved_job, shard);
     remote->reserved_job = 0;
     remote->echo_first = false;
-    if (remote->remote_run_shard != shard)
-        remote->remote_run = 0;
-    remote->remote_run_shard = shard;
-    remote->remote_run++;
+    bs_migration_count_reply(remote, shard);
     if (--remote->outstanding > 0)
         return;
     remote->outstanding_bytes = 0;
@@ -73,8 +44,7 @@ static void reply_complete(bs_server *server, bs_session *session, uint32_t shar
     bs_session_list_add(&server->runnable, session);
     if (session->parked)
         reserve_answered(server, session);
-    if (remote->remote_run >= MIGRATION_RUN && session->fd >= 0 && session->reserved.count == 0)
-        request_migration(server, session);
+    bs_migration_request_if_due(server, session);
 }
 
 /* The bytes of the body after this first line. */
