@@ -7,6 +7,7 @@
 #include "commands/waiting.h"
 #include "protocol/parser.h"
 #include "queue/job_state.h"
+#include "queue/job_waits.h"
 #include "queue/tube_refs.h"
 #include "server/replies.h"
 #include "server/timeout_schedule.h"
@@ -188,6 +189,8 @@ static size_t execute_input(bs_server *server, bs_session *session, const char *
 
 static void end_wait(bs_server *server, bs_session *session, bs_now now)
 {
+    if (bs_job_wait_has_ended(session))
+        return;
     bs_queue_stop_waiting(&server->queue, session);
     bs_execute_served(server, session, BS_SERVED_TIMED_OUT, NULL, now);
 }

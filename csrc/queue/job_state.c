@@ -56,7 +56,10 @@ static int64_t session_time(const bs_session *session)
     int64_t at = INT64_MAX;
     if (session->reserved.count)
         at = bs_heap_first_key(&session->reserved) - (session->waiting ? BS_SECOND : 0);
-    if (session->waiting && session->reserve_until < at)
+    const bool waiting = session->waiting && !bs_job_wait_has_ended(session);
+    if (session->reserved.count)
+        at = bs_heap_first_key(&session->reserved) - (waiting ? BS_SECOND : 0);
+    if (waiting && session->reserve_until < at)
         at = session->reserve_until;
     return at;
 }

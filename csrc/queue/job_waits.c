@@ -115,6 +115,11 @@ int bs_job_wait_add(bs_queue *queue, bs_session *session, uint64_t job, bool sha
     return 0;
 }
 
+bool bs_job_wait_has_ended(const bs_session *session)
+{
+    return session->waiter && session->waiter->wait->ended;
+}
+
 uint64_t bs_job_wait_id(const bs_session *session)
 {
     return session->waiter->wait->job;

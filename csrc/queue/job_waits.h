@@ -20,6 +20,9 @@ void bs_job_wait_remove(bs_queue *queue, bs_session *session);
  */
 void bs_job_wait_end(bs_queue *queue, const bs_session *session, bs_served how, uint64_t generation);
 
+/* Returns whether the wait of a session has ended. Its answer follows (bs_job_waits_answer), whatever else happens. */
+bool bs_job_wait_has_ended(const bs_session *session);
+
 /* Returns the job that a session waits for. */
 uint64_t bs_job_wait_id(const bs_session *session);
 

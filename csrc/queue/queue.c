@@ -393,7 +393,7 @@ static void tube_due(bs_queue *queue, bs_tube *tube, bs_now now)
 static void session_due(bs_queue *queue, bs_session *session, bs_now now)
 {
     bs_heap_remove(&queue->session_times, &bs_session_kind, session->place);
-    if (session->waiting && bs_queue_deadline_soon(session, now)) {
+    if (session->waiting && !bs_job_wait_has_ended(session) && bs_queue_deadline_soon(session, now)) {
         bs_queue_stop_waiting(queue, session);
         queue->served(queue->context, session, BS_SERVED_DEADLINE_SOON, NULL, now);
     }
@@ -403,7 +403,7 @@ static void session_due(bs_queue *queue, bs_session *session, bs_now now)
         queue->counters->job_timeouts++;
         release_deferred(queue, job, true, now);
     }
-    if (session->waiting && session->reserve_until <= now.mono) {
+    if (session->waiting && !bs_job_wait_has_ended(session) && session->reserve_until <= now.mono) {
         bs_queue_stop_waiting(queue, session);
         queue->served(queue->context, session, BS_SERVED_TIMED_OUT, NULL, now);
     }

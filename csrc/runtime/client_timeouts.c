@@ -39,7 +39,9 @@ static bool idle_too_long(bs_server *server, bs_session *session, bs_now now)
         return true;
     if (session->remote)
         session->remote->holds_remote_job = false;
-    if (shard < 0 || !bs_remote_query_holds(server, session, (uint32_t)shard)) {
+    /* The rest of a body could arrive before the answer to a query, and its put has an answer of another shard. */
+    const bool in_body = session->input != BS_INPUT_LINE;
+    if (shard < 0 || in_body || !bs_remote_query_holds(server, session, (uint32_t)shard)) {
         session->not_idle_at = now.mono;
         bs_timeouts_schedule(server, session);
     }

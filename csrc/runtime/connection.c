@@ -229,9 +229,10 @@ void bs_connection_send(bs_core *core, bs_session *session, bs_now now)
     }
     if (session->may_leave == 0 && !session->broken)
         set_epollout(core, session, false);
-    if (session->broken || (session->closing && bs_bytes_length(&session->out) == 0))
+    if (session->broken || (session->closing && bs_bytes_length(&session->out) == 0)) {
         bs_core_end_session(core, session, now);
-    else if (was_blocked && !bs_stream_blocked(&core->server, session))
+        core->round_due = true; /* which publishes its jobs and tubes to other workers */
+    } else if (was_blocked && !bs_stream_blocked(&core->server, session))
         bs_session_list_add(&core->server.runnable, session);
 }
 

@@ -290,7 +290,7 @@ static int flags_of(const bs_core *core)
 {
     return (core->server.events.count || core->server.events.lost ? BS_RUN_EVENTS : 0) |
            (core->server.upcalls.count > 0 ? BS_RUN_UPCALLS : 0) |
-           (has_work(core) ? BS_RUN_MORE : 0) | (core->watched_readable ? BS_RUN_EXTERNAL : 0) |
+           (has_work(core) || core->round_due ? BS_RUN_MORE : 0) | (core->watched_readable ? BS_RUN_EXTERNAL : 0) |
            (core->fatal ? BS_RUN_FATAL : 0);
 }
 

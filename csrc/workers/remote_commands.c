@@ -388,7 +388,8 @@ static void fail_outstanding(bs_server *server, bs_session *session)
     if (remote->query) {
         remote->query = false; /* the tube is unknown, and no job is held there any more */
         bs_timeouts_schedule(server, session);
-        return;
+        bs_remote_replied(server, session);
+        lost--;
     }
     if (session->parked)
         return; /* a reserve, which goes on (bs_reserves_peer_changed) */

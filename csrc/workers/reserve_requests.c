@@ -373,6 +373,7 @@ void bs_reserve_begin(bs_server *server, bs_session *session, int64_t until)
         bs_shard_set_add(concerned, server->queue.shard);
     remote->reserve.until = until;
     remote->reserve_starts = true;
+    remote->waited = 0; /* of the reserve before, which has its reply */
     session->parked = true;
     bs_session_list_add(&server->reserving, session);
 }

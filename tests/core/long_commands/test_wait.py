@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from core import fault_injection
 from core.fault_injection import Call
 from core.long_commands.rounds import Rounds, received
+
+from beanstalkd_py.core.clocks import Now
 
 PIECE = 128
 PEEK = b"peek-ready\r\n"
@@ -118,6 +121,32 @@ def test_an_ended_job_answers_those_that_waited_and_not_those_that_come() -> Non
         rounds.ask(client, b"delete %d\r\n" % job)
         rounds.run()
         assert received(late) == b"DELETED %d\r\n" % job
+
+
+def test_nothing_else_ends_a_wait_whose_job_has_ended() -> None:
+    """Their answers follow in later rounds, when a timeout, an abort or the end of input comes."""
+    with Rounds() as rounds:
+        client = rounds.client()
+        job, held = put(rounds, client), put(rounds, client)
+        waiters_of(rounds, job, 4 * PIECE)
+        timed, aborted, closed, holder = (rounds.client() for _ in range(4))
+        timed.sendall(b"wait 1 %d\r\n" % job)
+        holder.sendall(b"reserve-job %d\r\n" % held)
+        for one in (aborted, closed, holder):
+            one.sendall(b"wait 100 %d\r\n" % job)
+        rounds.run()
+        assert received(holder).startswith(b"RESERVED ")
+        assert rounds.ask(client, b"delete %d\r\n" % job) == b"DELETED\r\n"
+        assert [received(one) for one in (timed, aborted, closed, holder)] == [b""] * 4
+        # The timeout, and the last second of the job that `holder` has reserved.
+        rounds.core.tick(Now(time.monotonic_ns() + 99_500_000_000, time.time_ns()))
+        aborted.sendall(b"reserve-abort\r\n")
+        closed.shutdown(socket.SHUT_WR)
+        for _ in range(10):
+            rounds.run()
+        deleted = b"DELETED %d\r\n" % job
+        assert received(aborted) == deleted + b"ABORTED\r\n"
+        assert [received(one) for one in (timed, closed, holder)] == [deleted] * 3
 
 
 def test_a_core_may_end_while_clients_wait() -> None:

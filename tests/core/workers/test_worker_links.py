@@ -37,6 +37,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalkd_py.core.core import Core, CoreConfig
+from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.core.shared_memory import new_shared
 from beanstalkd_py.server.worker.upcalls import Kind, UpcallHandler
@@ -117,6 +118,47 @@ def reserve_batch(other: Other) -> tuple[socket.socket, int]:
     kind, session, argument = other.frames()[-1]
     assert (kind, session, argument) == step(C.RESERVE, session, 1, 2 << 32)
     return client, session
+
+
+def test_a_timeout_at_the_moment_of_the_reply_does_not_end_the_next_reserve(other: Other) -> None:
+    client, session = reserve_batch(other)
+    other.send((C.OUTPUT, session, BATCH))
+    client.recv(1000)
+    client.sendall(b"reserve-with-timeout 1\r\nreserve-with-timeout 100\r\n")
+    other.run()
+    assert other.frames() == [step(C.RESERVE, session, 2)]
+    time.sleep(1.05)
+    reply = b"RESERVED 1 1\r\nx\r\n"
+    other.send((C.OUTPUT, session, reply))  # the timeout is due in this round, too
+    assert other.frames() == [step(C.RESERVE, session, 3)]
+    assert client.recv(1000) == reply
+    other.send((C.OUTPUT, session, reply))
+    assert client.recv(1000) == reply
+    client.sendall(b"list-tube-used\r\n")
+    other.run()
+    assert client.recv(1000) == b"USING default\r\n"
+    client.close()
+
+
+def test_a_worker_that_ends_fails_commands_behind_a_query_of_an_idle_client(other: Other) -> None:
+    client, session = reserve_batch(other)
+    other.send((C.OUTPUT, session, BATCH))
+    client.sendall(b"use %b\r\n" % THERE)
+    other.run()
+    assert client.recv(1000).endswith(b"USING %b\r\n" % THERE)
+    other.frames()
+    other.core.limit(Limits(idle_timeout_ns=20_000_000))
+    time.sleep(0.05)
+    other.run()
+    (query,) = other.frames()
+    assert query[:2] == (C.FEED, session) and query[2].endswith(b"#\r\n")
+    client.sendall(b"put 0 0 9 1\r\nx\r\n")
+    other.run()
+    assert [frame[:2] for frame in other.frames()] == [(C.FEED, session)]
+    other.socket.close()
+    other.run()
+    assert client.recv(1000) == b"INTERNAL_ERROR\r\n"
+    client.close()
 
 
 def test_a_batch_is_relayed_in_any_pieces(other: Other) -> None:
