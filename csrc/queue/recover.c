@@ -334,7 +334,11 @@ static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint
     if (!folder)
         return -errno;
     size_t capacity = 0;
-    for (const struct dirent *item; (item = readdir(folder));) {
+    for (;;) {
+        errno = 0;
+        const struct dirent *item = readdir(folder);
+        if (!item)
+            break;
         const char *suffix;
         const uint32_t number = bs_number_of_file(item->d_name, &suffix);
         if (number == 0)
@@ -352,10 +356,11 @@ static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint
         *numbers = bs_must_grow(*numbers, *count, &capacity, sizeof **numbers);
         (*numbers)[(*count)++] = number;
     }
+    const int error = -errno; /* of readdir: with a part of its files the folder must not be opened */
     (void)closedir(folder);
     if (*count > 1)
         qsort(*numbers, *count, sizeof **numbers, compare_numbers);
-    return 0;
+    return error;
 }
 
 /* --- into the queue --------------------------------------------------------------------------------- */
