@@ -46,13 +46,15 @@ void bs_expiry_add(bs_tube *tube, const bs_job_table *jobs, const bs_job *job)
     bs_priority_push(&tube->expiring, (bs_priority_entry){.id = job->id, .pri = second_of(job)});
 }
 
-bs_job *bs_expiry_take(bs_tube *tube, const bs_job_table *jobs, int64_t wall)
+bs_job *bs_expiry_take(bs_tube *tube, const bs_job_table *jobs, int64_t wall, uint32_t *most)
 {
-    while (bs_expiry_next(tube) <= wall) {
+    for (; *most > 0 && bs_expiry_next(tube) <= wall; --*most) {
         bs_job *job = job_of(tube, jobs, tube->expiring.entries[0].id);
         bs_priority_pop(&tube->expiring);
-        if (job && (job->state == BS_READY || job->state == BS_DELAYED))
+        if (job && (job->state == BS_READY || job->state == BS_DELAYED)) {
+            --*most;
             return job;
+        }
     }
     return NULL;
 }

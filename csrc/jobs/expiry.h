@@ -15,8 +15,9 @@ bool bs_expiry_reached(const bs_job *job, int64_t wall);
 /* Adds a job of such a tube. */
 void bs_expiry_add(bs_tube *tube, const bs_job_table *jobs, const bs_job *job);
 
-/* Removes and returns the next job that is ready or delayed and has expired, or NULL. */
-bs_job *bs_expiry_take(bs_tube *tube, const bs_job_table *jobs, int64_t wall);
+/* Removes the entry of the next job that is ready or delayed and has expired, and returns the job, or NULL. Looks at
+ * `most` entries, and subtracts those that it has looked at. */
+bs_job *bs_expiry_take(bs_tube *tube, const bs_job_table *jobs, int64_t wall, uint32_t *most);
 
 /* Returns the wall time at which the next entry is due, INT64_MAX without any. */
 int64_t bs_expiry_next(const bs_tube *tube);

@@ -38,9 +38,11 @@ void bs_schedule_tube(bs_queue *queue, bs_tube *tube)
 
 void bs_schedule_expiry(bs_queue *queue, bs_tube *tube, bs_now now)
 {
+    /* The wall clock may be set forward, and goes on while the system is suspended. */
+    const int64_t longest = 60 * BS_SECOND;
     const int64_t at = bs_expiry_next(tube);
-    const int64_t left = at == INT64_MAX ? INT64_MAX : at > now.wall ? at - now.wall : 0;
-    tube->expire_at = left < INT64_MAX - now.mono ? now.mono + left : INT64_MAX;
+    const int64_t left = at > now.wall ? at - now.wall : 0;
+    tube->expire_at = now.mono + (left < longest ? left : longest);
     bs_schedule_tube(queue, tube);
 }
 
@@ -54,8 +56,6 @@ void bs_job_set_expiry(bs_queue *queue, const bs_job *job, bs_now now)
 static int64_t session_time(const bs_session *session)
 {
     int64_t at = INT64_MAX;
-    if (session->reserved.count)
-        at = bs_heap_first_key(&session->reserved) - (session->waiting ? BS_SECOND : 0);
     const bool waiting = session->waiting && !bs_job_wait_has_ended(session);
     if (session->reserved.count)
         at = bs_heap_first_key(&session->reserved) - (waiting ? BS_SECOND : 0);

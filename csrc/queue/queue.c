@@ -412,6 +412,8 @@ static void session_due(bs_queue *queue, bs_session *session, bs_now now)
 
 int64_t bs_queue_tick(bs_queue *queue, bs_now now)
 {
+    enum { EXPIRIES_PER_TICK = 1000 }; /* of all tubes, because other clients wait meanwhile */
+    queue->expiry_left = EXPIRIES_PER_TICK;
     bs_binlog_write_pending_reserves(queue->binlog, now);
     for (;;) {
         int64_t tube_at = bs_heap_first_key(&queue->tube_times);

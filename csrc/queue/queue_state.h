@@ -60,6 +60,7 @@ typedef struct {
                                        * BS_ADOPTED_UNKNOWN */
     bool adopted_new;                  /* this worker has adopted connections since its last census */
     bool unresponsive[BS_MAX_WORKERS]; /* has a pending claim for too long, and has sent nothing since */
+    uint32_t expiry_left;              /* entries of expiring jobs that this tick may still look at */
     int64_t buried_sequence;
     int64_t last_buried_at;            /* wall; the times of burying rise even if the clock is set back */
     bs_job_waits job_waits;

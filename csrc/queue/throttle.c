@@ -24,20 +24,13 @@ int64_t bs_throttle_token_at(const bs_tube *tube)
     return tube->paced_until - (int64_t)(policy->rate_burst - 1) * policy->rate_interval_ns;
 }
 
-/* Returns `paced_until`, at most its value for an empty bucket. */
-static int64_t limited(const bs_tube *tube, int64_t paced_until, bs_now now)
-{
-    const int64_t empty = now.mono + tube->policy->rate_interval_ns * tube->policy->rate_burst;
-    return paced_until < empty ? paced_until : empty;
-}
-
 void bs_throttle_reserved(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     set_throttle(queue, tube, BS_THROTTLED_RESERVED, has_reached_reserved(tube));
-    if (!tube->policy->rate_interval_ns)
-        return;
+    if (!tube->policy->rate_interval_ns || bs_throttle_token_at(tube) > now.mono)
+        return; /* reserve-job takes a token only if there is one */
     const int64_t since = tube->paced_until > now.mono ? tube->paced_until : now.mono;
-    tube->paced_until = limited(tube, since + tube->policy->rate_interval_ns, now);
+    tube->paced_until = since + tube->policy->rate_interval_ns;
     set_throttle(queue, tube, BS_THROTTLED_RATE, bs_throttle_token_at(tube) > now.mono);
 }
 
@@ -57,8 +50,9 @@ void bs_throttle_return_token(bs_queue *queue, bs_tube *tube, bs_now now)
 void bs_throttle_reset(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     const bool paced = tube->policy && tube->policy->rate_interval_ns;
-    /* An interval of the policy before may have been longer. */
-    tube->paced_until = paced ? limited(tube, tube->paced_until, now) : 0;
+    const int64_t empty = paced ? now.mono + tube->policy->rate_interval_ns * tube->policy->rate_burst : 0;
+    if (tube->paced_until > empty)
+        tube->paced_until = empty; /* an interval of the policy before may have been longer */
     set_throttle(queue, tube, BS_THROTTLED_RESERVED, has_reached_reserved(tube));
     set_throttle(queue, tube, BS_THROTTLED_RATE, paced && bs_throttle_token_at(tube) > now.mono);
 }

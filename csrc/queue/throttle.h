@@ -6,8 +6,8 @@
  *       has that time (Q3). So a client is woken only if there is a token for it.
  *   H3  A tube that nobody uses stays until all its reserves are paid for, or the next tube of its name would begin
  *       with a full bucket.
- * A bucket of tokens is one time: `paced_until` rises by the interval with each reserve, and tokens are missing while it
- * is a burst or more ahead of the clock. However many jobs are reserved by their ids, it is not further ahead.
+ * A bucket of tokens is one time: `paced_until` rises by the interval with each reserve that takes a token, and tokens are
+ * missing while it is a burst or more ahead of the clock. A reserve by id without a token does not move it.
  */
 #ifndef BS_THROTTLE_H
 #define BS_THROTTLE_H

@@ -180,18 +180,20 @@ bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now)
 
 void bs_policy_expire(bs_queue *queue, bs_tube *tube, bs_now now)
 {
-    enum { DELETES_PER_STEP = 1000 };
-    uint32_t deleted = 0;
+    int error = 0;
     bs_refs_pin(queue, tube);
-    bs_job *job = bs_expiry_take(tube, &queue->jobs, now.wall);
-    while (job && bs_queue_remove(queue, job, BS_ENDED_DELETED, now) == 0) {
-        queue->counters->policy_actions[BS_POLICY_EXPIRED]++;
-        job = ++deleted < DELETES_PER_STEP ? bs_expiry_take(tube, &queue->jobs, now.wall) : NULL;
+    bs_job *job;
+    while (!error && (job = bs_expiry_take(tube, &queue->jobs, now.wall, &queue->expiry_left))) {
+        error = bs_queue_remove(queue, job, BS_ENDED_DELETED, now);
+        if (error)
+            bs_expiry_add(tube, &queue->jobs, job);
+        else
+            queue->counters->policy_actions[BS_POLICY_EXPIRED]++;
     }
     bs_schedule_expiry(queue, tube, now);
-    /* The rest follows in another round. */
+    /* The rest follows in another round, or when the binlog may have space again. */
     if (tube->expire_at <= now.mono && tube->expiring.count) {
-        tube->expire_at = now.mono + BS_MILLISECOND;
+        tube->expire_at = now.mono + (error ? BS_SECOND : BS_MILLISECOND);
         bs_schedule_tube(queue, tube);
     }
     bs_refs_unpin(queue, tube);

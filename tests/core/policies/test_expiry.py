@@ -134,6 +134,51 @@ def test_many_at_once_and_a_tube_that_ends() -> None:
         assert client.ask(b"stats-tube short-lived\r\n") == b"NOT_FOUND\r\n"
 
 
+def test_many_tubes_at_once() -> None:
+    """Other clients wait for the expiries of one tick, whatever the number of tubes."""
+    with Rig() as rig:
+        rig.core.set_policies(expiring(10), rig.now)
+        client = rig.client()
+        for number in range(50):
+            client.ask(b"use tube-%d\r\n" % number)
+            for _ in range(60):
+                client.put()
+        rig.advance(10 * SECOND)
+        for left in (2000, 1000, 0):
+            assert rig.counters.ready == left
+            rig.advance(MILLISECOND)
+        assert actions(rig)["expired"] == 3000
+
+
+def test_many_entries_of_jobs_that_stay() -> None:
+    with Rig() as rig:
+        rig.core.set_policies(expiring(10), rig.now)
+        client = rig.client()
+        client.put(pri=9)
+        rig.advance(SECOND)
+        for _ in range(1500):
+            client.bury(client.put(pri=1))
+        rig.advance(SECOND)
+        last = client.put()
+        rig.advance(10 * SECOND)
+        assert client.body(last) is not None
+        rig.advance(MILLISECOND)
+        assert client.body(last) is None
+        assert rig.counters.buried == 1500
+
+
+@pytest.mark.parametrize("limit", [10, 10**6])
+def test_a_wall_clock_that_is_set_forward(limit: int) -> None:
+    """Or a suspended machine: the monotonic clock does not go on."""
+    with Rig() as rig:
+        rig.core.set_policies(expiring(limit), rig.now)
+        client = rig.client()
+        old = client.put()
+        rig.advance(1, wall_step=2 * limit * SECOND)
+        rig.advance(60 * SECOND)
+        assert client.body(old) is None
+
+
 def test_entries_of_deleted_jobs_are_dropped() -> None:
     with Rig() as rig:
         rig.core.set_policies(expiring(1000), rig.now)

@@ -279,6 +279,22 @@ def test_many_reserves_of_jobs_by_their_ids_are_no_tokens() -> None:
             assert client.ask(POLL) == TIMED_OUT
 
 
+def test_a_reserve_by_id_without_a_token_delays_no_token() -> None:
+    with Rig() as rig:
+        rig.core.set_policies([TubePolicy("*", rate="1/m")], rig.now)
+        waiting, client = rig.client(), rig.client()
+        number, other = client.put(), client.put()
+        assert client.reserve() == number
+        waiting.send(b"reserve\r\n")
+        for _ in range(2):
+            rig.advance(25 * SECOND)
+            assert client.ask(b"reserve-job %d\r\n" % other).startswith(b"RESERVED ")
+            release(client, other)
+        assert waiting.read() == b""
+        rig.advance(10 * SECOND)
+        assert waiting.read().startswith(b"RESERVED %d " % other)
+
+
 def test_a_backoff_doubles_up_to_its_greatest_delay() -> None:
     with Rig() as rig:
         rig.core.set_policies([TubePolicy("*", release_backoff="exponential:3s..10s")], rig.now)
