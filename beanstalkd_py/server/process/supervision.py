@@ -22,6 +22,7 @@ from beanstalkd_py.server.stats.worker_stats import Component
 
 HEARTBEAT_INTERVAL_S = 1.0
 HEARTBEAT_LIMIT_S = 10.0
+RESEND_S = 0.5
 EXIT_LIMIT_S = 5.0
 """The time from the end of a process's channel to the end of the process."""
 STOP_LIMIT_S = 60.0
@@ -111,6 +112,7 @@ class Supervisor(ABC):
         self._restarts = 0
         self._since_mono = time.monotonic()
         self._backoff = RestartBackoff()
+        self._unsent_options: ServeOptions | None = None
         self._heartbeat: Heartbeat | None = None
         self._beating: gevent.Greenlet[[], None] | None = None
         self._stopping = Event()
@@ -153,8 +155,18 @@ class Supervisor(ABC):
         return self.process is not None and self.process.channel.send(*message)
 
     def change_options(self, options: ServeOptions) -> None:
-        """Send new options to the process; later processes start with them."""
-        self.send_message(channel.CHANGE, asdict(options))
+        """Send new options to the process, again while its channel is full.
+
+        Later processes start with them.
+        """
+        self._unsent_options = None
+        if self.process is not None and not self.send_message(channel.CHANGE, asdict(options)):
+            self._unsent_options = options
+            gevent.spawn_later(RESEND_S, self._send_unsent_options)
+
+    def _send_unsent_options(self) -> None:
+        if self._unsent_options is not None:
+            self.change_options(self._unsent_options)
 
     def _supervise(self) -> int:
         while (process := self.process) is not None:
@@ -234,6 +246,7 @@ class Supervisor(ABC):
         return not self._stopping.wait(delay_s)
 
     def _reset(self) -> None:
+        self._unsent_options = None
         self.process = None
         self.ready = False
         self._since_mono = time.monotonic()

@@ -12,6 +12,7 @@ import gevent
 import pytest
 
 from beanstalkd_py import errors
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process.channel import Channel, channel_pair
 from beanstalkd_py.server.process.launch import ChildProcess
@@ -152,3 +153,31 @@ def test_a_stop_ends_the_restart_backoff() -> None:
         supervisor.stop()
         assert task.get() == 0
     assert observer.events[-1] == "ended"
+
+
+def test_options_that_find_the_channel_full_are_sent_again() -> None:
+    """The worker is busy while an operator changes options again and again."""
+    supervisor = supervisor_of(Observer(), "answers")
+    ours, theirs = channel_pair()
+    ours.setblocking(False)
+    worker = Channel(theirs)
+    first, supervisor.process = supervisor.process, None
+    assert first is not None
+    supervisor.process = ChildProcess(0, first.pid, Channel(ours), first.connections)
+    supervisor.ready = True
+    last = 2000
+    for number in range(1, last + 1):
+        supervisor.change_options(ServeOptions(max_tubes=number))
+    seen = []
+    while not seen or seen[-1] != last:
+        theirs.setblocking(False)
+        try:
+            message = worker.receive()
+        except BlockingIOError:
+            gevent.sleep(0.05)
+            continue
+        assert message is not None
+        seen.append(message[1]["max_tubes"])
+    assert len(seen) < last
+    first.channel.send("stop")
+    first.wait(5)
