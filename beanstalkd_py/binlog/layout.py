@@ -39,6 +39,9 @@ HISTORY_ID = "history.id"
 SHIPPED = "shipped"
 """Has the numbers of the last files that `pipeline ship` has copied, for all shards."""
 
+POLICIES = "tube-policies.json"
+"""Has the tube policies that were set online."""
+
 FORMAT = 1
 MOST_SHARDS = 255
 HIGHEST_NUMBER = 2**31 - 1

@@ -6,6 +6,7 @@ completes it. After a crash the next repair removes the staging folder.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass, field
@@ -14,10 +15,11 @@ from pathlib import Path
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_walk import Damage, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder
-from beanstalkd_py.binlog.layout import GUARD_TARGET, LAYOUT, LOCK, WHOLE, folders_of
+from beanstalkd_py.binlog.layout import GUARD_TARGET, LAYOUT, LOCK, POLICIES, WHOLE, folders_of
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
 from beanstalkd_py.binlog.steps import Steps
+from beanstalkd_py.regular_file import read_regular
 
 SUFFIX = ".repaired"
 STAGING_SUFFIX = ".repairing"
@@ -103,11 +105,14 @@ def _write(
         done.files += written.files
         done.size += written.size
     for target in targets:
-        steps.sync_folder(target)
+        if target != staging:
+            steps.sync_folder(target)
     if folder.layout != WHOLE:
         steps.write(staging / LAYOUT, folder.layout.to_bytes())
         steps.link(staging / LOCK, Path(GUARD_TARGET))
-        steps.sync_folder(staging)
+    with contextlib.suppress(FileNotFoundError):
+        steps.write(staging / POLICIES, read_regular(folder.top / POLICIES))
+    steps.sync_folder(staging)
 
 
 def _remove_staging(staging: Path, steps: Steps) -> None:

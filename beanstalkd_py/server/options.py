@@ -37,8 +37,6 @@ TEXT = "text"
 JSON = "json"
 LOG_FORMATS = (TEXT, JSON)
 NS_PER_S = 1_000_000_000
-POLICIES_FILE = "tube-policies.json"
-"""In the binlog folder: the tube policies that were set online."""
 
 SYNC_EACH = 0
 SYNC_NEVER = -1

@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.layout import POLICIES
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.core.tube_policy import TubePolicy
 from beanstalkd_py.history.files.layout import write_file
 from beanstalkd_py.regular_file import read_regular
-from beanstalkd_py.server.options import POLICIES_FILE
 from beanstalkd_py.server.tube_policies import policy_from, policy_values
 
 Policies = tuple[TubePolicy, ...]
@@ -21,7 +21,7 @@ Policies = tuple[TubePolicy, ...]
 
 def load_policies(folder: str) -> Policies:
     """Return the policies of a binlog folder. Raises BinlogFolderError."""
-    path = Path(folder) / POLICIES_FILE
+    path = Path(folder) / POLICIES
     try:
         data = read_regular(path)
     except FileNotFoundError:
@@ -39,7 +39,7 @@ def save_policies(folder: str, policies: Policies) -> None:
     """Replace the file durably. Raises OSError."""
     text = json.dumps([policy_values(one) for one in policies], indent=1)
     with creating_as_owner_of(folder):
-        write_file(Path(folder) / POLICIES_FILE, text.encode() + b"\n")
+        write_file(Path(folder) / POLICIES, text.encode() + b"\n")
 
 
 def with_policy(policies: Policies, policy: TubePolicy) -> Policies:

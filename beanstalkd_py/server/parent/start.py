@@ -23,7 +23,7 @@ from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept import listeners
 from beanstalkd_py.server.accept.addresses import parse_address, parse_endpoint, parse_host_port
 from beanstalkd_py.server.accept.listeners import Sockets
-from beanstalkd_py.server.options import POLICIES_FILE, ServeOptions
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.parent.systemd_notify import Notifier, notifier_from_environment
 from beanstalkd_py.server.process import privileges
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR
@@ -246,7 +246,9 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
             partial(setup.notifier.starting, status),
             options if options.history is not None else None,
         )
-        if os.path.lexists(os.path.join(options.binlog_dir, POLICIES_FILE)):  # noqa: PTH118
+        from beanstalkd_py.binlog.layout import POLICIES
+
+        if os.path.lexists(os.path.join(options.binlog_dir, POLICIES)):  # noqa: PTH118
             from beanstalkd_py.server.parent.online_policies import load_policies
 
             setup.online_policies = load_policies(options.binlog_dir)

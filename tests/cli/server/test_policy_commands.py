@@ -15,7 +15,7 @@ from servers import Server, ours, reference
 from shards import kill_worker, worker_pids
 from wire import in_tube
 
-from beanstalkd_py.server.options import POLICIES_FILE
+from beanstalkd_py.binlog.layout import POLICIES
 
 REFUSED = b"OUT_OF_MEMORY\r\n"
 ROWS = [
@@ -122,7 +122,7 @@ def test_a_restart_and_a_reload_keep_them(options: list[str], folder: Path, conf
     if "--workers=1" in options:
         with reference("-b", folder) as there, there.connect() as client:
             assert client.ask(b"peek 1\r\n") == b"NOT_FOUND\r\n"
-        assert (folder / POLICIES_FILE).exists()
+        assert (folder / POLICIES).exists()
 
 
 def test_errors(server: Server) -> None:
@@ -135,7 +135,7 @@ def test_errors(server: Server) -> None:
 
 
 def test_a_folder_that_cannot_be_written(server: Server, folder: Path) -> None:
-    (folder / POLICIES_FILE).mkdir()
+    (folder / POLICIES).mkdir()
     operator = operator_of(server)
     assert "cannot save the policies" in operator.fail(1, "policy", "set", "*", "max-jobs=1")
     assert operator.do("policy", "show", "--json").json == ROWS[2:]
@@ -144,9 +144,9 @@ def test_a_folder_that_cannot_be_written(server: Server, folder: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "{}1", "[1]", '[{"pattern": "*", "rate": "1"}]', '["a"]'])
 def test_a_file_that_cannot_be_read(folder: Path, text: str) -> None:
-    (folder / POLICIES_FILE).write_text(text)
+    (folder / POLICIES).write_text(text)
     line = refusal(10, "-p0", "-b", folder)
-    assert POLICIES_FILE in line
+    assert POLICIES in line
     assert "correct or remove the file" in line
 
 
