@@ -306,7 +306,8 @@ def test_a_restarting_archiver_shows_in_all_reports(system: Machine) -> None:
     assert 'beanstalkd_component_keeps_restarting{component="archiver"} 1.0' in metrics
     assert 'beanstalkd_component_keeps_restarting{component="worker 0"} 0.0' in metrics
     restarts = re.search(r'component_restarts_total\{component="archiver"\} ([0-9.]+)', metrics)
-    assert restarts and float(restarts[1]) >= 3
+    # It has ended three times, and the restart after the third end has a delay.
+    assert restarts and float(restarts[1]) >= 2
     done = system.run("beanstalkd-py", "history", "status", check=False)
     assert done.returncode == 1
     assert re.search(r"archiver +\w+, keeps restarting\n", done.stdout)
