@@ -65,7 +65,7 @@ class Connect:
             [sys.executable, "-c", WITHOUT_JVM + code, *map(str, args)],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=500,
             cwd="/",
         )
 
