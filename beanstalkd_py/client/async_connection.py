@@ -76,7 +76,9 @@ class AsyncConnection:
             async with self._reading:
                 self._check_open()
                 return await reply.read(self._reader)
-        except greenstalk.BeanstalkdError:
+        except greenstalk.BeanstalkdError as error:
+            if command.has_body and isinstance(error, greenstalk.BadFormatError):
+                self.abort()
             raise
         except asyncio.CancelledError:
             is_last = self.is_open and number == self._sent

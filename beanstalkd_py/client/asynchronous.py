@@ -139,8 +139,12 @@ class AsyncClient(Generic[TBody]):
         delay: int = DEFAULT_DELAY,
         ttr: int = DEFAULT_TTR,
     ) -> int:
-        """Put a job into the used tube and return its id; times in seconds."""
-        return await self._execute(commands.put(self._encode(body), priority, delay, ttr))
+        """Put a job into the used tube and return its id; times in seconds.
+
+        Raises ValueError if a number is outside 0 to 2^32 - 1.
+        """
+        data = commands.encoded(body, self.encoding)
+        return await self._execute(commands.put(data, priority, delay, ttr))
 
     async def use(self, tube: str) -> None:
         """Use a tube for puts, peeks and kicks."""
@@ -246,13 +250,6 @@ class AsyncClient(Generic[TBody]):
                 await self.watch(tube)
         if DEFAULT_TUBE not in self._initial_watch:
             await self.ignore(DEFAULT_TUBE)
-
-    def _encode(self, body: TBody) -> bytes:
-        if isinstance(body, bytes):
-            return body
-        if self.encoding is None:
-            raise TypeError("cannot encode a string: the client has no encoding")
-        return body.encode(self.encoding)
 
     async def _execute(self, command: Command[Result]) -> Result:
         return await self._connected().execute(command)

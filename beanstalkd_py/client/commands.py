@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, cast
+from typing import Generic, cast, get_args
 
 import greenstalk
 from greenstalk import TBody
@@ -20,19 +20,26 @@ from beanstalkd_py.client.replies import DecodeBody, Decoder, Result
 
 PAGE_ROWS = 1000
 """The server's maximum of jobs in one page."""
+BATCH_JOBS = 1000
+"""The server's maximum of jobs in one batch."""
+SECONDS_MAX = 2**31 - 1
+U32_MAX = 2**32 - 1
+U64_MAX = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Command(Generic[Result]):
     """The bytes of one command, how to decode its reply, and the extension that it needs.
 
-    `waits`: the server may wait before it replies, until `reserve-abort`.
+    `waits`: the server may wait before it replies, until `reserve-abort`. `has_body`: a body
+    follows the line. After the reply BAD_FORMAT to the line the server executes it as commands.
     """
 
     data: bytes
     decoder: Callable[[], Decoder[Result]]
     feature: str | None = None
     waits: bool = False
+    has_body: bool = False
 
 
 def features() -> Command[frozenset[str]]:
@@ -45,17 +52,27 @@ def truncate(tube: str) -> Command[int]:
 
 
 def list_jobs(tube: str, state: ListedState, after: int) -> Command[JobPage]:
-    line = b"list-jobs %b %b %d %d\r\n" % (_tube(tube), state.encode("ascii"), after, PAGE_ROWS)
+    if state not in get_args(ListedState):
+        raise ValueError(f"invalid state {state!r}: use {', '.join(get_args(ListedState))}")
+    arguments = (_tube(tube), state.encode("ascii"), _id(after), PAGE_ROWS)
+    line = b"list-jobs %b %b %d %d\r\n" % arguments
     return Command(line, replies.read_page, "list-jobs")
 
 
 def wait(seconds: int, job_id: int) -> Command[JobEnd]:
-    return Command(b"wait %d %d\r\n" % (seconds, job_id), replies.read_end, "wait", waits=True)
+    line = b"wait %d %d\r\n" % (_number("seconds", seconds, SECONDS_MAX), _id(job_id))
+    return Command(line, replies.read_end, "wait", waits=True)
 
 
 def put(body: bytes, priority: int, delay: int, ttr: int) -> Command[int]:
-    line = b"put %d %d %d %d\r\n" % (priority, delay, ttr, len(body))
-    return Command(line + body + b"\r\n", partial(replies.read_number, b"INSERTED"))
+    line = b"put %d %d %d %d\r\n" % (
+        _number("priority", priority, U32_MAX),
+        _number("delay", delay, U32_MAX),
+        _number("TTR", ttr, U32_MAX),
+        _number("body size", len(body), U32_MAX),
+    )
+    decoder = partial(replies.read_number, b"INSERTED")
+    return Command(b"%b%b\r\n" % (line, body), decoder, has_body=True)
 
 
 def use(tube: str) -> Command[None]:
@@ -83,24 +100,31 @@ def tubes() -> Command[list[str]]:
 
 
 def reserve(timeout: int | None, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:
-    line = b"reserve\r\n" if timeout is None else b"reserve-with-timeout %d\r\n" % timeout
+    if timeout is None:
+        line = b"reserve\r\n"
+    else:
+        line = b"reserve-with-timeout %d\r\n" % _number("timeout", timeout, SECONDS_MAX)
     return Command(line, partial(replies.read_job, b"RESERVED", decode), waits=timeout != 0)
 
 
 def reserve_batch(
     most: int, timeout: int, decode: DecodeBody[TBody]
 ) -> Command[list[BatchJob[TBody]]]:
-    line = b"reserve-batch %d %d\r\n" % (most, timeout)
+    line = b"reserve-batch %d %d\r\n" % (
+        _number("number of jobs", most, BATCH_JOBS, 1),
+        _number("timeout", timeout, SECONDS_MAX),
+    )
     decoder = partial(replies.read_batch, decode)
     return Command(line, decoder, "reserve-batch", waits=timeout != 0)
 
 
 def reserve_job(job_id: int, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:
-    return Command(b"reserve-job %d\r\n" % job_id, partial(replies.read_job, b"RESERVED", decode))
+    line = b"reserve-job %d\r\n" % _id(job_id)
+    return Command(line, partial(replies.read_job, b"RESERVED", decode))
 
 
 def peek(job_id: int, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:
-    return Command(b"peek %d\r\n" % job_id, partial(replies.read_job, b"FOUND", decode))
+    return Command(b"peek %d\r\n" % _id(job_id), partial(replies.read_job, b"FOUND", decode))
 
 
 def peek_state(state: str, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[TBody]]:
@@ -109,33 +133,39 @@ def peek_state(state: str, decode: DecodeBody[TBody]) -> Command[greenstalk.Job[
 
 
 def delete(job_id: int) -> Command[None]:
-    return Command(b"delete %d\r\n" % job_id, partial(replies.read_nothing, b"DELETED"))
+    return Command(b"delete %d\r\n" % _id(job_id), partial(replies.read_nothing, b"DELETED"))
 
 
 def release(job_id: int, priority: int, delay: int) -> Command[None]:
-    line = b"release %d %d %d\r\n" % (job_id, priority, delay)
+    line = b"release %d %d %d\r\n" % (
+        _id(job_id),
+        _number("priority", priority, U32_MAX),
+        _number("delay", delay, U32_MAX),
+    )
     return Command(line, partial(replies.read_nothing, b"RELEASED"))
 
 
 def bury(job_id: int, priority: int) -> Command[None]:
-    line = b"bury %d %d\r\n" % (job_id, priority)
+    line = b"bury %d %d\r\n" % (_id(job_id), _number("priority", priority, U32_MAX))
     return Command(line, partial(replies.read_nothing, b"BURIED"))
 
 
 def touch(job_id: int) -> Command[None]:
-    return Command(b"touch %d\r\n" % job_id, partial(replies.read_nothing, b"TOUCHED"))
+    return Command(b"touch %d\r\n" % _id(job_id), partial(replies.read_nothing, b"TOUCHED"))
 
 
 def kick(bound: int) -> Command[int]:
-    return Command(b"kick %d\r\n" % bound, partial(replies.read_number, b"KICKED"))
+    # The server reads the bound by strtoul, which accepts a sign.
+    line = b"kick %d\r\n" % _number("bound", bound, U64_MAX, -U64_MAX)
+    return Command(line, partial(replies.read_number, b"KICKED"))
 
 
 def kick_job(job_id: int) -> Command[None]:
-    return Command(b"kick-job %d\r\n" % job_id, partial(replies.read_nothing, b"KICKED"))
+    return Command(b"kick-job %d\r\n" % _id(job_id), partial(replies.read_nothing, b"KICKED"))
 
 
 def pause_tube(tube: str, delay: int) -> Command[None]:
-    line = b"pause-tube %b %d\r\n" % (_tube(tube), delay)
+    line = b"pause-tube %b %d\r\n" % (_tube(tube), _number("delay", delay, U32_MAX))
     return Command(line, partial(replies.read_nothing, b"PAUSED"))
 
 
@@ -144,7 +174,7 @@ def stats() -> Command[greenstalk.Stats]:
 
 
 def stats_job(job_id: int) -> Command[greenstalk.StatsJob]:
-    return _statistics(b"stats-job %d" % job_id, greenstalk.StatsJob)
+    return _statistics(b"stats-job %d" % _id(job_id), greenstalk.StatsJob)
 
 
 def stats_tube(tube: str) -> Command[greenstalk.StatsTube]:
@@ -161,6 +191,26 @@ def _tube(name: str) -> bytes:
     if not is_tube_name(name):
         raise ValueError(f"invalid tube name {name!r}: use {TUBE_NAMES}")
     return name.encode("ascii")
+
+
+def _number(what: str, value: int, most: int, least: int = 0) -> int:
+    """Return the value. Raises ValueError if the server's parser would reject it."""
+    if not least <= value <= most:
+        raise ValueError(f"{what} {value} is out of range: use {least} to {most}")
+    return value
+
+
+def _id(job_id: int) -> int:
+    return _number("job id", job_id, U64_MAX)
+
+
+def encoded(body: TBody, encoding: str | None) -> bytes:
+    """Convert a client's type of body to bytes."""
+    if not isinstance(body, str):
+        return body
+    if encoding is None:
+        raise TypeError("cannot encode a string: the client has no encoding")
+    return body.encode(encoding)
 
 
 def id_of(job: greenstalk.JobOrID[TBody]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Self, cast, overload
 
 import greenstalk
-from greenstalk import DEFAULT_TUBE, TBody
+from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, TBody
 
 from beanstalkd_py import errors
 from beanstalkd_py.client import commands
@@ -96,6 +96,20 @@ class Client(greenstalk.Client[TBody]):
         """
         return self._execute(commands.reserve_batch(max, timeout, self._decode_body))
 
+    def put(
+        self,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: int = DEFAULT_DELAY,
+        ttr: int = DEFAULT_TTR,
+    ) -> int:
+        """Put a job into the used tube and return its id; times in seconds.
+
+        Unlike greenstalk, raises ValueError if a number is outside 0 to 2^32 - 1.
+        """
+        data = commands.encoded(body, self.encoding)
+        return self._execute(commands.put(data, priority, delay, ttr))
+
     def stats_job(self, job: greenstalk.JobOrID[TBody]) -> greenstalk.StatsJob:
         """Return the statistics of a job; its tube is always a string, unlike in greenstalk."""
         return self._execute(commands.stats_job(commands.id_of(job)))
@@ -110,7 +124,9 @@ class Client(greenstalk.Client[TBody]):
         try:
             self._sock.sendall(command.data)
             return self._decode(command.decoder())
-        except greenstalk.BeanstalkdError:
+        except greenstalk.BeanstalkdError as error:
+            if command.has_body and isinstance(error, greenstalk.BadFormatError):
+                self.close()
             raise
         except BaseException:
             # Otherwise the next command would read the rest of this reply.

@@ -360,6 +360,92 @@ def test_a_body_that_cannot_be_decoded_closes_the_connection(server: Server, nam
     run(server, name, use)
 
 
+@pytest.mark.parametrize(
+    ("what", "use"),
+    [
+        ("delay -3", lambda client, job: client.put("x", delay=-3)),
+        ("priority 4294967296", lambda client, job: client.put("x", priority=2**32)),
+        ("TTR -1", lambda client, job: client.put("x", ttr=-1)),
+        ("timeout -1", lambda client, job: client.reserve(-1)),
+        ("timeout 2147483648", lambda client, job: client.reserve(2**31)),
+        ("number of jobs 0", lambda client, job: client.reserve_batch(0, 0)),
+        ("number of jobs 1001", lambda client, job: client.reserve_batch(1001, 0)),
+        ("timeout -1", lambda client, job: client.reserve_batch(1, -1)),
+        ("seconds -1", lambda client, job: client.wait(-1, 1)),
+        ("job id -1", lambda client, job: client.wait(1, -1)),
+        ("delay -1", lambda client, job: client.release(job, delay=-1)),
+        ("priority -1", lambda client, job: client.release(job, priority=-1)),
+        ("priority -1", lambda client, job: client.bury(job, priority=-1)),
+        ("bound 18446744073709551616", lambda client, job: client.kick(2**64)),
+        ("delay -1", lambda client, job: client.pause_tube("default", -1)),
+        ("job id -1", lambda client, job: client.reserve_job(-1)),
+        ("job id 18446744073709551616", lambda client, job: client.peek(2**64)),
+        ("job id -1", lambda client, job: client.delete(-1)),
+        ("job id -1", lambda client, job: client.touch(greenstalk.Job(-1, ""))),
+        ("job id -1", lambda client, job: client.kick_job(-1)),
+        ("job id -1", lambda client, job: client.stats_job(-1)),
+        ("state 'any 0 1", lambda client, job: collect(client.list_jobs("x", "any 0 1\r\nquit"))),
+    ],
+)
+def test_an_argument_that_the_server_rejects_is_not_sent(
+    server: Server,
+    name: str,
+    what: str,
+    use: Callable[[AsyncClient[str], greenstalk.Job[str]], Awaitable[object]],
+) -> None:
+    async def main(client: AsyncClient[str]) -> None:
+        await client.put("x")
+        job = await client.reserve(timeout=0)
+        with pytest.raises(ValueError, match=what):
+            await use(client, job)
+        assert await client.using() == name
+        assert (await client.stats_job(job))["state"] == "reserved"
+
+    run(server, name, main)
+
+
+def test_arguments_at_their_limits(any_server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        most = 2**32 - 1
+        job = await client.put("x", priority=most, delay=most, ttr=most)
+        assert await client.kick(2**64 - 1) == 1
+        held = await client.reserve(timeout=2**31 - 1)
+        await client.release(held, priority=0, delay=most)
+        assert await client.kick(-1) == 1
+        await client.bury(await client.reserve_job(job), priority=most)
+        await client.pause_tube(name, most)
+        with pytest.raises(greenstalk.NotFoundError):
+            await client.peek(2**64 - 1)
+
+    run(any_server, name, use)
+
+
+def test_a_put_with_a_bad_format_closes_the_connection() -> None:
+    """The server executes its body, and the replies would become those of later commands."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"tubes\r\n")
+        writer.write(b"BAD_FORMAT\r\nUSING wrong\r\n")
+        await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        async with (
+            await asyncio.start_server(serve, "127.0.0.1", 0) as peer,
+            AsyncClient(peer.sockets[0].getsockname()) as client,
+        ):
+            put = asyncio.create_task(client.put("list-tubes"))
+            behind = asyncio.create_task(client.using())
+            with pytest.raises(greenstalk.BadFormatError):
+                await put
+            with pytest.raises(ConnectionError):
+                await behind
+            with pytest.raises(ConnectionError):
+                await client.using()
+
+    asyncio.run(main())
+
+
 def test_unix_sockets(tmp_path: Path, name: str) -> None:
     with serving_unix(tmp_path / "socket") as path:
 

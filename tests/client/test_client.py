@@ -170,6 +170,36 @@ def test_a_name_that_is_no_tube_is_not_sent(server: Server, name: str, wrong: st
         assert client.using() == name
 
 
+@pytest.mark.parametrize("arguments", [{"delay": -3}, {"priority": 2**32}, {"ttr": -1}])
+def test_a_put_that_the_server_rejects_is_not_sent(
+    any_server: Server, name: str, arguments: dict[str, int]
+) -> None:
+    with connect(any_server, name) as client:
+        with pytest.raises(ValueError, match="is out of range: use 0 to 4294967295"):
+            client.put("list-tube-used", **arguments)
+        assert client.reserve_job(client.put("x")).body == "x"
+
+
+def test_a_put_with_a_bad_format_closes_the_connection() -> None:
+    """The server executes its body, and the replies would become those of later commands."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def reject() -> None:
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.recv(100)
+                accepted.sendall(b"BAD_FORMAT\r\nUSING wrong\r\n")
+
+        thread = threading.Thread(target=reject)
+        thread.start()
+        with Client(("127.0.0.1", listener.getsockname()[1])) as client:
+            with pytest.raises(greenstalk.BadFormatError):
+                client.put("list-tube-used")
+            with pytest.raises((OSError, ValueError)):
+                client.using()
+        thread.join()
+
+
 def test_bodies_are_bytes_without_an_encoding(server: Server, name: str) -> None:
     everything = bytes(range(256)) * 10
     address = ("127.0.0.1", server.port)
