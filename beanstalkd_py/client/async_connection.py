@@ -14,6 +14,9 @@ from beanstalkd_py.client import commands, replies
 from beanstalkd_py.client.commands import Command
 from beanstalkd_py.client.replies import LINE, Decoder, Result
 
+ABORT_LIMIT_S = 5.0
+"""The time for the replies to `reserve-abort` and to the wait that it ends."""
+
 _ABORT = "reserve-abort"
 
 
@@ -92,16 +95,23 @@ class AsyncConnection:
             raise
 
     async def _end_wait(self, reply: _Reply[Result]) -> None:
-        """Send `reserve-abort` for the last command, and read the replies to both."""
+        """Send `reserve-abort` for the last command, and read the replies to both.
+
+        Closes the connection if that fails or takes too long, for example because the server has
+        stopped, or because it ignores the abort behind another command that waits.
+        """
         self._send(_ABORT.encode() + b"\r\n")
         aborted = _Reply(replies.read_nothing(b"ABORTED"))
         result: Result | None = None
         try:
-            async with self._reading:
+            async with asyncio.timeout(ABORT_LIMIT_S), self._reading:
                 self._check_open()
                 with contextlib.suppress(greenstalk.BeanstalkdError):
                     result = await reply.read(self._reader)
                 await aborted.read(self._reader)
+        except (Exception, asyncio.CancelledError):
+            # The caller raises the CancelledError of the wait.
+            self.abort()
         except BaseException:
             self.abort()
             raise

@@ -17,7 +17,7 @@ from server.tls.tls_servers import Files, serving
 from servers import Server, ours
 
 from beanstalkd_py import errors
-from beanstalkd_py.client import AsyncClient, Client
+from beanstalkd_py.client import AsyncClient, Client, async_connection
 
 Use = Callable[[AsyncClient[str]], Awaitable[None]]
 
@@ -257,6 +257,60 @@ def test_commands_after_a_cancelled_wait_get_their_replies(server: Server, name:
         assert found[:10] == sorted(found[:10])
         assert found[10] == name
         assert waiting.cancelled()
+
+    run(server, name, use)
+
+
+@pytest.mark.parametrize("end", ["silence", "end of the connection", "wrong reply"])
+def test_a_cancelled_wait_ends_although_the_server_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(async_connection, "ABORT_LIMIT_S", 0.2)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"features\r\n")
+        writer.write(b"OK 19\r\n---\n- reserve-abort\r\n")
+        await reader.readuntil(b"reserve-abort\r\n")
+        if end == "wrong reply":
+            writer.write(b"NONSENSE\r\n")
+        if end != "end of the connection":
+            await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        async with (
+            await asyncio.start_server(serve, "127.0.0.1", 0) as peer,
+            AsyncClient(peer.sockets[0].getsockname()) as client,
+        ):
+            waiting = asyncio.create_task(client.reserve())
+            await asyncio.sleep(0.1)
+            waiting.cancel()
+            done, _ = await asyncio.wait({waiting}, timeout=5)
+            assert done
+            assert waiting.cancelled()
+            with pytest.raises(ConnectionError):
+                await client.using()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_wait_behind_another_wait_ends(
+    server: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ignores the abort, which is not the next line after the first wait."""
+    monkeypatch.setattr(async_connection, "ABORT_LIMIT_S", 0.2)
+
+    async def use(client: AsyncClient[str]) -> None:
+        await client.features()
+        first = asyncio.create_task(client.reserve())
+        second = asyncio.create_task(client.reserve())
+        await asyncio.sleep(0.1)
+        second.cancel()
+        done, _ = await asyncio.wait({second}, timeout=5)
+        assert done
+        assert second.cancelled()
+        with pytest.raises(ConnectionError):
+            await first
 
     run(server, name, use)
 
