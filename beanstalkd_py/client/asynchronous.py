@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from typing import Generic, Self, overload
@@ -68,18 +69,29 @@ class AsyncClient(Generic[TBody]):
         self._initial_watch = [watch] if isinstance(watch, str) else list(watch)
         self._decode_body: DecodeBody[TBody] = body_decoder(encoding)
         self._connection: AsyncConnection | None = None
+        self._connecting = asyncio.Lock()
 
     async def connect(self) -> None:
-        """Connect, or connect again; use and watch the initial tubes. Raises OSError."""
-        if self._connection is not None and self._connection.is_open:
+        """Connect, or connect again; use and watch the initial tubes. Raises OSError.
+
+        Raises RuntimeError if the client is connected. While another task connects the client,
+        waits for that and does nothing.
+        """
+        if self._is_connected():
             raise RuntimeError("the client is connected")
-        self._connection = await AsyncConnection.open(self._address, self._tls)
-        try:
-            await self._choose_tubes()
-        except BaseException:
-            self._connection.abort()
-            self._connection = None
-            raise
+        async with self._connecting:
+            if self._is_connected():
+                return
+            connection = await AsyncConnection.open(self._address, self._tls)
+            try:
+                await self._choose_tubes(connection)
+            except BaseException:
+                connection.abort()
+                raise
+            self._connection = connection
+
+    def _is_connected(self) -> bool:
+        return self._connection is not None and self._connection.is_open
 
     async def close(self) -> None:
         """Close the connection, which makes its reserved jobs ready. A second call does nothing."""
@@ -242,14 +254,14 @@ class AsyncClient(Generic[TBody]):
         """Prevent reserves from a tube for some seconds."""
         await self._execute(commands.pause_tube(tube, delay))
 
-    async def _choose_tubes(self) -> None:
+    async def _choose_tubes(self, connection: AsyncConnection) -> None:
         if self._initial_use != DEFAULT_TUBE:
-            await self.use(self._initial_use)
+            await connection.execute(commands.use(self._initial_use))
         for tube in self._initial_watch:
             if tube != DEFAULT_TUBE:
-                await self.watch(tube)
+                await connection.execute(commands.watch(tube))
         if DEFAULT_TUBE not in self._initial_watch:
-            await self.ignore(DEFAULT_TUBE)
+            await connection.execute(commands.ignore(DEFAULT_TUBE))
 
     async def _execute(self, command: Command[Result]) -> Result:
         return await self._connected().execute(command)

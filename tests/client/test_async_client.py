@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -382,6 +383,46 @@ def test_a_client_connects_again(any_server: Server, name: str) -> None:
             async with client:
                 assert await client.using() == name
         await client.close()
+        with pytest.raises(ConnectionError, match="not connected"):
+            await client.using()
+
+    asyncio.run(main())
+
+
+def test_tasks_that_connect_at_once_share_a_connection(any_server: Server, name: str) -> None:
+    async def main() -> None:
+        client = connect(any_server, name)
+        with Client(("127.0.0.1", any_server.port)) as other:
+            before = other.stats()["total-connections"]
+            await asyncio.gather(*(client.connect() for _ in range(5)))
+            assert other.stats()["total-connections"] == before + 1
+        assert await client.watching() == [name]
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_no_command_is_sent_before_the_tubes_are_chosen(any_server: Server, name: str) -> None:
+    async def main() -> None:
+        client = connect(any_server, name)
+        connecting = asyncio.create_task(client.connect())
+        while not connecting.done():
+            with contextlib.suppress(ConnectionError):
+                assert await client.watching() == [name]
+            await asyncio.sleep(0)
+        await connecting
+        assert await client.watching() == [name]
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_a_client_whose_tubes_cannot_be_chosen_is_not_connected(any_server: Server) -> None:
+    async def main() -> None:
+        client = connect(any_server, "no tube")
+        for _ in range(2):
+            with pytest.raises(ValueError, match="tube name"):
+                await client.connect()
         with pytest.raises(ConnectionError, match="not connected"):
             await client.using()
 
