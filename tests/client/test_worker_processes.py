@@ -158,6 +158,24 @@ os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
         assert worker.end() == 0
 
 
+def test_a_failed_fork_is_tried_again(server: Server, name: str, folder: Path) -> None:
+    prelude = """
+fork, failures = os.fork, iter(range(50))
+def failing_fork():
+    if next(failures, None) is not None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+os.fork = failing_fork
+"""
+    arguments = "processes=2, reconnect=Backoff(first=0.01, most=0.02)"
+    with program(folder, server.port, name, WAITS, arguments, prelude) as worker:
+        worker.wait_for(connected(2))
+        assert worker.lines().count(f"ProcessNotStarted {worker.process.pid}") == 50
+        assert len(children(worker.process.pid)) == 2
+        assert len(list(Path(f"/proc/{worker.process.pid}/fd").iterdir())) < 50, "pipes have leaked"
+        assert worker.end() == 0
+
+
 def test_children_end_with_a_parent_that_is_killed(server: Server, name: str, folder: Path) -> None:
     with connect(server, name) as client:
         client.put("x")

@@ -103,6 +103,14 @@ class ProcessEnded:
     restart_in: float
 
 
-Event = Started | Finished | Connected | Disconnected | ProcessEnded
+@dataclass(frozen=True, slots=True)
+class ProcessNotStarted:
+    """The system cannot fork a process of the worker, which retries in `retry_in` seconds."""
+
+    error: OSError
+    retry_in: float
+
+
+Event = Started | Finished | Connected | Disconnected | ProcessEnded | ProcessNotStarted
 Hook = Callable[[Event], None]
 """Called in the thread, and the process, in which the event occurs."""

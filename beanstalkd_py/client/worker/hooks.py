@@ -13,6 +13,7 @@ from beanstalkd_py.client.worker.events import (
     Hook,
     Outcome,
     ProcessEnded,
+    ProcessNotStarted,
     ReleaseJob,
     Started,
 )
@@ -37,6 +38,8 @@ def log_event(event: Event) -> None:
         case ProcessEnded(pid, status, restart_in):
             text = "process %d ended with status %d; restarting in %.1f s"
             _LOG.error(text, pid, status, restart_in)
+        case ProcessNotStarted(error, retry_in):
+            _LOG.error("cannot start a process: %s; retrying in %.1f s", error, retry_in)
 
 
 def _log_finished(event: Finished) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.context import ForkProcess
 
-from beanstalkd_py.client.worker.events import ProcessEnded
+from beanstalkd_py.client.worker.events import ProcessEnded, ProcessNotStarted
 from beanstalkd_py.client.worker.hooks import Hooks
 from beanstalkd_py.client.worker.retry import Backoff
 from beanstalkd_py.client.worker.stop_requests import STOP_SIGNALS, StopRequests
@@ -54,6 +54,7 @@ class ProcessSupervisor:
         self._restart = restart
         self._grace_s = grace_s
         self._slots = [_Slot() for _ in range(count)]
+        self._cannot_start = False
         # The children detect that the write end is closed: at a stop, or when this process ends.
         self._alive_read, self._alive_write = os.pipe()
 
@@ -81,10 +82,26 @@ class ProcessSupervisor:
         now_mono = time.monotonic()
         for slot in self._slots:
             if slot.process is None and slot.due_mono <= now_mono:
-                slot.process = multiprocessing.get_context("fork").Process(target=self._child)
-                slot.started_mono = now_mono
-                with _signals_blocked():
-                    slot.process.start()
+                self._start(slot)
+
+    def _start(self, slot: _Slot) -> None:
+        """Start a process, or report that it cannot start and set the time of the next attempt."""
+        process = multiprocessing.get_context("fork").Process(target=self._child)
+        now_mono = time.monotonic()
+        try:
+            with _signals_blocked():
+                if self._cannot_start:
+                    _check_fork()
+                process.start()
+        except OSError as error:
+            self._cannot_start = True
+            slot.failures += 1
+            pause_s = self._restart.delay(slot.failures)
+            slot.due_mono = now_mono + pause_s
+            self._hooks.emit(ProcessNotStarted(error, pause_s))
+        else:
+            self._cannot_start = False
+            slot.process, slot.started_mono = process, now_mono
 
     def _child(self) -> None:
         os.close(self._alive_write)
@@ -113,6 +130,14 @@ class ProcessSupervisor:
                 for process in running:
                     process.kill()
                     process.join()
+
+
+def _check_fork() -> None:
+    """Raise OSError if the system cannot fork, because `Process.start` then leaks its pipes."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def _until(time_mono: float) -> float:
