@@ -228,10 +228,8 @@ def test_many_short_jobs_with_touches(server: Server, name: str, events: Events)
     assert len(events.of(Connected)) == 4
 
 
-def test_a_touch_that_comes_too_late_is_not_sent(
-    server: Server, name: str, events: Events, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The connection waits in the next reserve then."""
+def record_touches(monkeypatch: pytest.MonkeyPatch) -> list[Touch]:
+    """Return a list that gets the touch of each delivery."""
     touches: list[Touch] = []
     holding = KeepAlive.holding
 
@@ -242,6 +240,46 @@ def test_a_touch_that_comes_too_late_is_not_sent(
         return holding(keep_alive, delivery, touch)
 
     monkeypatch.setattr(KeepAlive, "holding", recorded)
+    return touches
+
+
+def test_a_touch_does_not_wait_for_the_end_of_its_job(
+    server: Server, name: str, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a slow reply to a delete would delay the touches of all other jobs."""
+    touches = record_touches(monkeypatch)
+    delete = Client.delete
+    deleting, may_delete = threading.Event(), threading.Event()
+
+    def slow_delete(client: Client[bytes], job: greenstalk.Job[bytes]) -> None:
+        deleting.set()
+        assert may_delete.wait(LIMIT_S)
+        delete(client, job)
+
+    monkeypatch.setattr(Client, "delete", slow_delete)
+    worker = make(server, events)
+    worker.handler(name)(lambda delivery: None)
+    with connect(server, name) as client, running(worker):
+        client.put("x")
+        assert deleting.wait(LIMIT_S)
+        results: list[bool] = []
+        touching = threading.Thread(target=lambda: results.append(touches[0]()))
+        touching.start()
+        touching.join(2)
+        ended_in_time = not touching.is_alive()
+        may_delete.set()
+        events.wait_for(Finished)
+        touching.join()
+    assert ended_in_time
+    assert results == [True]
+    assert events.outcomes() == [Outcome.DELETED]
+
+
+def test_a_touch_that_comes_too_late_is_not_sent(
+    server: Server, name: str, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection waits in the next reserve then."""
+    touches = record_touches(monkeypatch)
     worker = make(server, events)
     worker.handler(name)(lambda delivery: None)
     with connect(server, name) as client, running(worker):

@@ -218,14 +218,19 @@ class Consumer:
             raise failure
 
     def _touch(self, client: Client[bytes], job: greenstalk.Job[bytes]) -> bool:
+        # Do not wait for the lock, because other jobs need their touches meanwhile. If it is held,
+        # the consumer finishes this job, or has a later one.
+        if not self._exchange.acquire(blocking=False):
+            return True
         try:
-            with self._exchange:
-                # After the handler, the connection belongs to the next reserve.
-                if self._held_id == job.id:
-                    client.touch(job)
+            # After the handler, the connection belongs to the next reserve.
+            if self._held_id == job.id:
+                client.touch(job)
         except Exception:
             # If the connection is lost, finishing the job fails too, and reports it.
             return False
+        finally:
+            self._exchange.release()
         return True
 
     def _finish(
