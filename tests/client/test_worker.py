@@ -374,11 +374,16 @@ def test_a_restart_of_the_server(folder: Path, name: str, events: Events) -> Non
         assert events.outcomes() == [Outcome.LOST, Outcome.DELETED]
 
 
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
 def test_a_hook_that_fails_is_logged(
-    server: Server, name: str, events: Events, caplog: pytest.LogCaptureFixture
+    server: Server,
+    name: str,
+    events: Events,
+    caplog: pytest.LogCaptureFixture,
+    kind: type[BaseException],
 ) -> None:
     def hook(event: Event) -> None:
-        raise ValueError("a hook")
+        raise kind("a hook")
 
     worker = Worker(("127.0.0.1", server.port), hooks=[hook, events.append])
     worker.handler(name)(lambda delivery: None)

@@ -83,5 +83,6 @@ class Hooks:
         for hook in self._hooks:
             try:
                 hook(event)
-            except Exception:
+            except BaseException:
+                # SystemExit must not end a thread of the worker, as in a handler.
                 _LOG.exception("hook %r failed", hook)
