@@ -374,6 +374,28 @@ def test_a_restart_of_the_server(folder: Path, name: str, events: Events) -> Non
         assert events.outcomes() == [Outcome.LOST, Outcome.DELETED]
 
 
+@pytest.mark.parametrize("failing", ["keep-alive", "consumer-0", "consumer-1"])
+def test_a_thread_that_cannot_start_ends_the_others(
+    server: Server, name: str, events: Events, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    start = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name == failing:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+        started.append(thread)
+
+    worker = make(server, events, threads=2)
+    worker.handler(name)(fail)
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(RuntimeError, match="can't start"):
+        worker.run()
+    assert len(started) == ["keep-alive", "consumer-0", "consumer-1"].index(failing)
+    assert eventually(lambda: not any(thread.is_alive() for thread in started))
+
+
 @pytest.mark.parametrize("kind", [ValueError, SystemExit])
 def test_a_hook_that_fails_is_logged(
     server: Server,

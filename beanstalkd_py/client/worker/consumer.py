@@ -96,6 +96,7 @@ class Consumer:
         self._thread.start()
 
     def is_alive(self) -> bool:
+        """Return whether the thread has started and not ended."""
         return self._thread.is_alive()
 
     def stop(self) -> None:

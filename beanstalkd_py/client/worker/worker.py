@@ -142,10 +142,11 @@ def _run_threads(
     """
     keep_alive = KeepAlive()
     consumers = [Consumer(settings, keep_alive, f"consumer-{number}") for number in range(count)]
-    keep_alive.start()
-    for consumer in consumers:
-        consumer.start()
     try:
+        # A start fails at a limit of threads. The threads that have started then end as at a stop.
+        keep_alive.start()
+        for consumer in consumers:
+            consumer.start()
         requests.wait(None, [] if parent_end is None else [parent_end])
         requests.take()
     finally:
