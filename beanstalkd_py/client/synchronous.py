@@ -20,8 +20,9 @@ class Client(greenstalk.Client[TBody]):
 
     Takes greenstalk's arguments: an address (host and port, the path of a Unix socket, or a
     connected socket), the encoding of bodies or None for bytes, the tube to use and the tubes to
-    watch. Negative replies raise greenstalk's exceptions, a lost connection ConnectionError. An
-    extension that the server lacks raises MissingFeatureError and sends nothing.
+    watch. Negative replies raise greenstalk's exceptions. A lost connection raises OSError, of
+    which ConnectionError is one. An extension that the server lacks raises MissingFeatureError and
+    sends nothing.
     """
 
     @overload
