@@ -14,13 +14,18 @@ NOBODY = Operator("127.0.0.1:1")
 SECTIONS = ["Server:", "Jobs:", "Tubes:", "Binlog:", "History:", "Analysis:", "Shell:"]
 
 
+def below(command: click.Command, context: click.Context, name: str) -> click.Context:
+    """With the command's settings, because commands keep the option of their first help."""
+    return click.Context(command, context, name, **command.context_settings)
+
+
 def groups(group: click.Group, context: click.Context) -> Iterator[tuple[click.Group, str]]:
     """Yield a group and its subgroups with their help."""
     yield group, group.get_help(context)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if isinstance(command, click.Group):
-            yield from groups(command, click.Context(command, context, name))
+            yield from groups(command, below(command, context, name))
 
 
 ALL = list(groups(cli, click.Context(cli, info_name="beanstalkd-py")))
@@ -52,9 +57,9 @@ def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str,
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            assert below is not None
-            yield from helps(below, click.Context(below, context, name))
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from helps(inner, below(inner, context, name))
 
 
 def test_all_help_fits_80_columns() -> None:

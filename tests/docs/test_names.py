@@ -158,7 +158,8 @@ def below(parent: click.Context, name: str) -> list[click.Context]:
     assert isinstance(parent.command, click.Group)
     command = parent.command.get_command(parent, name)
     assert command is not None
-    context = click.Context(command, info_name=name, parent=parent)
+    # With its settings, because commands keep the option of their first help.
+    context = click.Context(command, parent, name, **command.context_settings)
     names = command.list_commands(context) if isinstance(command, click.Group) else []
     return [context, *(one for sub in names for one in below(context, sub))]
 
