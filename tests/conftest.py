@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, Phase, settings
 from servers import Server, ours
 from wire import Client, Connect, in_tube
 
+from beanstalkd_py.pipeline.session import QUICK_JAVA
+
 # No deadline per example, because examples wait for a server. No explain phase, because it runs a
 # failing test hundreds of times.
-# failing test hundreds of times more.
 _SETTINGS = settings(
     phases=[phase for phase in Phase if phase is not Phase.explain],
     deadline=None,
@@ -42,6 +43,21 @@ def runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.delenv("RUNTIME_DIRECTORY", raising=False)
         patch.delenv("BEANSTALKD_CONTROL", raising=False)
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_defaults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Settings of every Spark driver, executor and daemon that tests start.
+
+    Compiling all the way takes longer than what most tests run.
+    """
+    folder = tmp_path_factory.mktemp("conf")
+    lines = [f"spark.{side}.extraJavaOptions {QUICK_JAVA}\n" for side in ("driver", "executor")]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(folder))
+        patch.setenv("SPARK_DAEMON_JAVA_OPTS", QUICK_JAVA)
+        yield
 
 
 @pytest.fixture

@@ -47,6 +47,9 @@ class Shell:
             **os.environ,
             "PATH": f"{pip.parent}:{self._python.parent}:{os.environ['PATH']}",
             "HOME": str(folder),
+            # Without the cache pip would build PySpark again. Compiling modules takes long, too.
+            "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", str(Path.home() / ".cache" / "pip")),
+            "PIP_COMPILE": "0",
             "BEANSTALKD_ADDR": f"127.0.0.1:{port}",
             "BEANSTALKD_PY_PORT": str(port),
             "BEANSTALKD_PY_LISTEN": "127.0.0.1",

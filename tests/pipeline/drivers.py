@@ -19,7 +19,6 @@ from servers import ours
 from wire import Client, inserted_id
 
 START_S = 180.0
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SESSION = """
 import sys, time
 from pyspark.sql import SparkSession
@@ -48,11 +47,7 @@ class Driver:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={
-                **os.environ,
-                "PYSPARK_PYTHON": sys.executable,
-                "JAVA_TOOL_OPTIONS": QUICK_START,
-            },
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             start_new_session=True,
         )
         self._errors: list[str] = []

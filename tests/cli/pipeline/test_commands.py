@@ -71,6 +71,7 @@ def test_missing_pyspark_is_one_line(tmp_path, folder):
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(300)
 def test_missing_java_is_one_line(tmp_path, folder):
     words = ("run", "verify", "-i", folder)
     status, _, errors = result(*words, JAVA_HOME=str(tmp_path))
@@ -82,6 +83,7 @@ def test_missing_java_is_one_line(tmp_path, folder):
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(300)
 def test_failing_java_is_one_line(tmp_path, folder):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
@@ -256,12 +258,13 @@ def test_a_package_includes_the_decoder(tmp_path, folder):
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(300)
 def test_a_machine_whose_name_does_not_resolve(folder):
     """Only root can name a machine."""
     script = 'hostname no-such-machine && exec "$@"'
     command = ["unshare", "--uts", "sh", "-c", script, "sh", sys.executable, "-m", "beanstalkd_py"]
     words = ["pipeline", "sql", "-i", str(folder), "--json", "select 1 as one"]
-    ended = subprocess.run([*command, *words], capture_output=True, timeout=100, check=False)
+    ended = subprocess.run([*command, *words], capture_output=True, timeout=200, check=False)
     assert (ended.returncode, ended.stdout) == (0, b'{"one":1}\n'), ended.stderr
 
 

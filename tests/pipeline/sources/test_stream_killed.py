@@ -93,7 +93,7 @@ def test_a_killed_query_over_a_growing_store(spark, tmp_path):
             store.append(some_messages(number, 1 + number % 9, first=10 * number))
 
         append()
-        with repeating(append, pause_s=0.02):
+        with repeating(append, pause_s=0.1):
             killed_queries(lambda: Driver(QUERY, *how), tmp_path / "out.checkpoint", seed=2)
         store.flush()
         take_the_rest(spark, *how)
