@@ -72,6 +72,7 @@ typedef enum {
     BS_VERB_WAIT,
     BS_VERB_RESERVE_ABORT,
     BS_VERB_RESERVE_BATCH,
+    BS_VERB_WITH,
     BS_VERB_QUIT,
     BS_VERBS
 } bs_verb;
@@ -165,7 +166,7 @@ typedef struct {
     uint64_t bodies_awaited;         /* commands and moves that waited for that */
     uint64_t bodies_unreadable;      /* those for which it failed */
     uint64_t policy_actions[BS_POLICY_ACTIONS]; /* by bs_policy_action */
-    char padding[16];              /* to a multiple of BS_ALIGNMENT */
+    char padding[104];             /* to a multiple of BS_ALIGNMENT */
 } bs_counters;
 
 /* Returns 1 and the durable position: everything before offset `*end` of file `*file`, and all files with lower

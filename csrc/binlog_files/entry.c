@@ -225,7 +225,13 @@ int64_t bs_entry_event_at(const bs_entry *entry)
     if (!bs_entry_has_deadline(entry))
         return entry->sound ? entry->at : -1;
     int64_t before = entry->state == BS_DELAYED ? entry->delay : entry->ttr;
-    return entry->at >= before ? entry->at - before : -1;
+    if (entry->at < before)
+        return -1;
+    const int64_t event = entry->at - before;
+    /* The delay of a put in milliseconds is rounded up to a second. */
+    const bool rounded = entry->state == BS_DELAYED && !bs_entry_has_counted(entry) && event < entry->created_at &&
+                         event > entry->created_at - BS_SECOND;
+    return rounded ? entry->created_at : event;
 }
 
 int64_t bs_entry_reserved_at(const bs_entry *entry)

@@ -20,7 +20,8 @@ enum { BS_JOB_GEN_BITS = 10, BS_JOB_GEN_MASK = (1 << BS_JOB_GEN_BITS) - 1 };
 typedef struct bs_job {
     uint64_t id;
     int64_t created_at;           /* wall */
-    int64_t at;                   /* Delayed, Reserved: deadline, mono; Ready, Buried: since when, wall */
+    int64_t at;                   /* Delayed, Reserved: deadline, mono; Ready, Buried: since when, wall; before its
+                                   * insert: 0, or the exact delay, nanoseconds */
     bs_tube *tube;
     uint32_t pri;
     uint32_t delay;               /* seconds */

@@ -37,7 +37,8 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
     if (error)
         return error;
     job->state = job->delay ? BS_DELAYED : BS_READY;
-    job->at = job->delay ? now.mono + (int64_t)job->delay * BS_SECOND : now.wall;
+    const int64_t delay = job->at ? job->at : (int64_t)job->delay * BS_SECOND;
+    job->at = job->delay ? now.mono + delay : now.wall;
     error = bs_binlog_put(queue->binlog, job, now);
     if (error) {
         bs_job_table_remove(&queue->jobs, job);
