@@ -94,6 +94,22 @@ static void set_times(bs_server *server, const bs_session *session, bs_job *job,
         job->at = (int64_t)options->delay_ms * BS_MILLISECOND;
 }
 
+/* Returns whether the options stay with a job of this shard. */
+static bool have_attributes(const bs_session *session)
+{
+    const bs_put_options *options = session->put_options;
+    return options && (options->expires || options->key) && !session->use->remote;
+}
+
+static void set_attributes(const bs_put_options *options, const bs_job *job)
+{
+    bs_job_attributes *attributes = bs_job_attributes_of(job);
+    attributes->expires = options->expires;
+    if (options->key)
+        bs_unique_key(attributes->key, job->tube->name, job->tube->name_length, BS_KEY_CHOSEN, options->key,
+                      options->key_length);
+}
+
 /* Begins to collect the body, or refuses the put. */
 static void begin_put(bs_server *server, bs_session *session, const bs_command *command)
 {
@@ -120,13 +136,16 @@ static void begin_put(bs_server *server, bs_session *session, const bs_command *
     }
     uint64_t id = session->put_id ? session->put_id
                                   : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
-    bs_job *job = bs_queue_new_job(&server->queue, session->use, id, command->number + 2);
+    const bool attributes = have_attributes(session);
+    bs_job *job = bs_queue_new_job(&server->queue, session->use, id, command->number + 2, attributes);
     if (!job) {
         refuse_with_body(server, session, command, BS_REFUSED_OUT_OF_MEMORY);
         return;
     }
     job->pri = command->pri;
     set_times(server, session, job, command);
+    if (attributes)
+        set_attributes(session->put_options, job);
     session->incoming = job;
     session->remaining = job->body_size;
     session->input = BS_INPUT_BODY;
@@ -157,13 +176,17 @@ static void do_with(bs_server *server, bs_session *session, const bs_command *co
     bs_remote_reply_in_order(server, session, done ? "WITH\r\n" : OUT_OF_MEMORY);
 }
 
-/* Inserts the job, or returns the reply that refuses it. */
-static const char *accept_job(bs_server *server, bs_session *session, bs_job *job, bs_now now)
+/* Inserts the job, or returns the reply that refuses it. If another job has its key, *holder is that job, and nothing is
+ * inserted. */
+static const char *accept_job(bs_server *server, bs_session *session, bs_job *job, const bs_job **holder, bs_now now)
 {
     if (memcmp(bs_job_body(job) + job->body_size - 2, "\r\n", 2) != 0)
         return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
     if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
         return refuse_put(server, BS_REFUSED_DRAINING);
+    if (bs_job_has_key(job) &&
+        (*holder = bs_unique_holder(&server->queue.unique_keys, bs_job_attributes_of(job)->key)) != NULL)
+        return NULL;
     job->created_at = now.wall;
     int error = job->tube->remote ? bs_remote_put(server, session, job) : bs_queue_insert(&server->queue, job, now);
     return error == 0 ? NULL
@@ -180,10 +203,15 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
     session->input = BS_INPUT_LINE;
     if (session->trace)
         bs_trace_body(server, session, id, job->body_size - 2);
-    const char *refusal = accept_job(server, session, job, now);
+    const bs_job *holder = NULL;
+    const char *refusal = accept_job(server, session, job, &holder, now);
     if (refusal) {
         bs_queue_drop_job(&server->queue, job);
         bs_remote_reply_in_order(server, session, refusal);
+    } else if (holder) {
+        bs_queue_drop_job(&server->queue, job);
+        server->queue.counters->policy_actions[BS_POLICY_DUPLICATE]++;
+        bs_reply_number(server, session, "INSERTED", holder->id, bs_binlog_hold_job(server->queue.binlog, holder));
     } else if (!remote) {
         bs_reply_number(server, session, "INSERTED", id, written_hold(server));
     }

@@ -30,6 +30,19 @@ static bool skip_name(const char **at, const char *end, const char *name)
     return true;
 }
 
+/* Reads a key of visible ASCII characters. */
+static bool read_key(const char *at, const char *end, bs_put_options *options)
+{
+    if (options->key || at == end || end - at > BS_UNIQUE_MAX)
+        return false;
+    options->key = at;
+    options->key_length = (uint8_t)(end - at);
+    for (; at < end; at++)
+        if (*at < '!' || *at > '~')
+            return false;
+    return true;
+}
+
 static bool read_word(const char *at, const char *end, bs_put_options *options)
 {
     if (skip_name(&at, end, "delay-ms=")) {
@@ -38,6 +51,10 @@ static bool read_word(const char *at, const char *end, bs_put_options *options)
         options->has_delay = true;
         return read_u32(at, end, &options->delay_ms);
     }
+    if (skip_name(&at, end, "unique="))
+        return read_key(at, end, options);
+    if (skip_name(&at, end, "expires="))
+        return options->expires == 0 && read_u32(at, end, &options->expires) && options->expires > 0;
     return false;
 }
 
@@ -66,5 +83,7 @@ bs_put_options *bs_put_options_new(const char *text, size_t length)
     }
     memcpy(options->text, text, length);
     options->length = (uint8_t)length;
+    if (options->key)
+        options->key = options->text + (options->key - text);
     return options;
 }

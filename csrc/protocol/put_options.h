@@ -6,10 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { BS_UNIQUE_MAX = 128 };
+
 /* The parsed arguments, and their text, by which they travel to another worker. */
 typedef struct {
     bool has_delay;
     uint32_t delay_ms; /* replaces the delay of the put */
+    const char *key;   /* in the text; NULL: none */
+    uint8_t key_length;
+    uint32_t expires;  /* seconds after the put; 0: never */
     uint8_t length;    /* of the text */
     char text[];
 } bs_put_options;

@@ -82,7 +82,8 @@ REFUSED = (
 
 POLICY_ACTIONS = (
     *("default_ttr", "max_delay", "buried", "deleted", "moved"),
-    *("backoff", "max_reserved", "rate", "expired"),
+    *("backoff", "max_reserved", "rate", "expired", "job_expired"),
+    "duplicate",
 )
 """Effects of tube policies other than refused puts, in the order of bs_policy_action there."""
 
