@@ -21,7 +21,7 @@
 #include "workers/remote_commands.h"
 #include "workers/reserve_requests.h"
 
-enum { MS_PER_S = 1000 };
+enum { MS_PER_S = 1000, CRLF = 2 };
 
 #define BAD_FORMAT "BAD_FORMAT\r\n"
 #define NOT_FOUND "NOT_FOUND\r\n"
@@ -94,11 +94,13 @@ static void set_times(bs_server *server, const bs_session *session, bs_job *job,
         job->at = (int64_t)options->delay_ms * BS_MILLISECOND;
 }
 
-/* Returns whether the options stay with a job of this shard. */
-static bool have_attributes(const bs_session *session)
+/* Returns whether the next put makes a job with attributes. Those of a job of another shard are set there. */
+static bool needs_attributes(const bs_session *session)
 {
     const bs_put_options *options = session->put_options;
-    return options && (options->expires || options->key) && !session->use->remote;
+    const bs_tube *tube = session->use;
+    const bool by_policy = tube->policy && tube->policy->unique_body;
+    return (by_policy || (options && (options->expires || options->key))) && !tube->remote;
 }
 
 static void set_attributes(const bs_put_options *options, const bs_job *job)
@@ -136,7 +138,7 @@ static void begin_put(bs_server *server, bs_session *session, const bs_command *
     }
     uint64_t id = session->put_id ? session->put_id
                                   : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
-    const bool attributes = have_attributes(session);
+    const bool attributes = needs_attributes(session);
     bs_job *job = bs_queue_new_job(&server->queue, session->use, id, command->number + 2, attributes);
     if (!job) {
         refuse_with_body(server, session, command, BS_REFUSED_OUT_OF_MEMORY);
@@ -144,7 +146,7 @@ static void begin_put(bs_server *server, bs_session *session, const bs_command *
     }
     job->pri = command->pri;
     set_times(server, session, job, command);
-    if (attributes)
+    if (attributes && session->put_options)
         set_attributes(session->put_options, job);
     session->incoming = job;
     session->remaining = job->body_size;
@@ -184,6 +186,9 @@ static const char *accept_job(bs_server *server, bs_session *session, bs_job *jo
         return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
     if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
         return refuse_put(server, BS_REFUSED_DRAINING);
+    if (job->tube->policy && job->tube->policy->unique_body && job->has_attributes && !bs_job_has_key(job))
+        bs_unique_key(bs_job_attributes_of(job)->key, job->tube->name, job->tube->name_length, BS_KEY_OF_BODY,
+                      bs_job_body(job), job->body_size - CRLF);
     if (bs_job_has_key(job) &&
         (*holder = bs_unique_holder(&server->queue.unique_keys, bs_job_attributes_of(job)->key)) != NULL)
         return NULL;
