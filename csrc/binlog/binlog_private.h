@@ -10,6 +10,13 @@ static inline bs_binlog_file *bs_binlog_current_file(const bs_binlog *binlog)
     return &binlog->files[binlog->file_count - 1];
 }
 
+/* Returns an id that no job has, for entries that are none of a job. */
+static inline uint64_t bs_binlog_unused_id(const bs_binlog *binlog)
+{
+    const uint64_t last_id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
+    return last_id < INT64_MAX ? last_id + 1 : INT64_MAX;
+}
+
 /* --- append.c --- */
 
 /* Keeps the first failure (B4). */
@@ -32,6 +39,9 @@ bool bs_binlog_next_file(bs_binlog *binlog, bs_now now);
 /* Rewrites the full entry of a job in the current file, unless it is damaged. Returns false if there is no space or the
  * job's body cannot be read now. */
 bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now);
+
+/* Rewrites the entry of an ended key in the current file. Returns false if there is no space. */
+bool bs_binlog_move_key(bs_binlog *binlog, bs_ended_key *ended, bs_now now);
 
 /* Handles a damaged full entry: the job is in no file then (M5). */
 void bs_binlog_leave_damaged(bs_binlog *binlog, bs_job *job);

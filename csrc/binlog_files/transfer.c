@@ -6,6 +6,7 @@
 #include "api/transfer.h"
 #include "binlog_files/entry.h"
 #include "binlog_files/file_writer.h"
+#include "jobs/ended_keys.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"
 
@@ -31,12 +32,17 @@ static int write_job(bs_transfer *transfer, bs_job *job)
     int error = source->load_body(source->context, job);
     if (error)
         return error;
-    char *space = bs_file_writer_reserve(to, bs_entry_full_size(job), &error);
+    char *space = bs_file_writer_reserve(to, bs_entry_put_size(job), &error);
     if (!space)
         return error;
     int64_t at = job->at;
     if (job->state == BS_DELAYED)
         at = bs_entry_deadline(job->at - transfer->now.mono, transfer->now.wall);
+    if (job->has_attributes) {
+        const size_t size = bs_entry_encode_attributes_of(space, to->unused_id, job, to->wall, to->number);
+        bs_bytes_extend(&to->buffer, size);
+        space += size;
+    }
     bs_bytes_extend(&to->buffer, bs_entry_encode(space, job, (uint8_t)job->state, at, true, 0, to->number));
     return 0;
 }
@@ -108,6 +114,30 @@ int bs_transfer_add_source(bs_transfer *transfer, const bs_transfer_source *sour
     return 0;
 }
 
+static int write_key(bs_file_writer *to, const bs_ended_key *ended)
+{
+    int error;
+    bs_entry_attributes content = {.job = ended->job, .until = ended->until};
+    memcpy(content.values.key, ended->key, BS_KEY_BYTES);
+    char *space = bs_file_writer_reserve(to, BS_ENTRY_SHORT, &error);
+    if (space)
+        bs_bytes_extend(&to->buffer, bs_entry_encode_attributes(space, to->unused_id, &content, to->wall, to->number));
+    return error;
+}
+
+/* Writes the ended keys to every folder, because a key does not show its tube. */
+static int write_keys(bs_transfer *transfer)
+{
+    int error = 0;
+    for (uint32_t source = 0; source < transfer->source_count; source++) {
+        const bs_heap *keys = &transfer->sources[source].ended_keys->by_time;
+        for (uint32_t i = 0; i < keys->count; i++)
+            for (uint32_t shard = 0; shard < transfer->shard_count && !error; shard++)
+                error = write_key(&transfer->shards[shard], keys->slots[i].item);
+    }
+    return error;
+}
+
 int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now)
 {
     transfer->now = now;
@@ -123,6 +153,8 @@ int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now)
     int error = 0;
     for (uint32_t i = 0; i < transfer->shard_count && last_id > 0 && !error; i++) /* no entry of a job comes before */
         error = bs_file_writer_append_last_id(&transfer->shards[i], last_id);
+    if (!error)
+        error = write_keys(transfer);
     return error ? error : (int64_t)transfer->job_count;
 }
 
@@ -134,7 +166,7 @@ int64_t bs_transfer_write(bs_transfer *transfer, int64_t bytes)
         if (error)
             return error;
         transfer->next++;
-        bytes -= (int64_t)bs_entry_full_size(job);
+        bytes -= (int64_t)bs_entry_put_size(job);
     }
     return (int64_t)(transfer->job_count - transfer->next);
 }

@@ -1,6 +1,9 @@
 #include "queue/job_lifetime.h"
 
+#include <string.h>
+
 #include "base/clock.h"
+#include "jobs/expiry.h"
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
 #include "queue/job_waits.h"
@@ -18,10 +21,11 @@ void bs_queue_drop_job(bs_queue *queue, bs_job *job)
     bs_refs_free_unused(queue, tube);
 }
 
-bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t body_size)
+bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t body_size, bool attributes)
 {
     const bool separate = queue->bodies && !tube->remote;
-    bs_job *job = separate ? bs_bodies_new_job(queue->bodies, id, body_size) : bs_job_new(id, body_size, false);
+    bs_job *job = separate ? bs_bodies_new_job(queue->bodies, id, body_size, attributes)
+                           : bs_job_new(id, body_size, false, attributes);
     if (!job)
         return NULL;
     job->tube = tube;
@@ -31,23 +35,43 @@ bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t b
     return job;
 }
 
-int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
+/* Adds the job to the tables by id and by key. 0 or -ENOMEM. */
+static int add_to_tables(bs_queue *queue, bs_job *job)
 {
     int error = bs_job_table_add(&queue->jobs, job);
+    if (error || !bs_job_has_key(job))
+        return error;
+    error = bs_unique_add(&queue->unique_keys, job);
+    if (error)
+        bs_job_table_remove(&queue->jobs, job);
+    return error;
+}
+
+static void remove_from_tables(bs_queue *queue, const bs_job *job)
+{
+    bs_job_table_remove(&queue->jobs, job);
+    if (bs_job_has_key(job))
+        bs_unique_remove(&queue->unique_keys, job);
+}
+
+int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
+{
+    int error = add_to_tables(queue, job);
     if (error)
         return error;
     job->state = job->delay ? BS_DELAYED : BS_READY;
-    job->at = job->delay ? now.mono + (int64_t)job->delay * BS_SECOND : now.wall;
+    const int64_t delay = job->at ? job->at : (int64_t)job->delay * BS_SECOND;
+    job->at = job->delay ? now.mono + delay : now.wall;
     error = bs_binlog_put(queue->binlog, job, now);
     if (error) {
-        bs_job_table_remove(&queue->jobs, job);
+        remove_from_tables(queue, job);
         return error;
     }
     queue->counters->total_jobs++;
     job->tube->total_jobs++;
     if (queue->workers > 1)
         bs_owner_set(queue->shared, job->id, queue->shard);
-    if (job->tube->policy && job->tube->policy->expires)
+    if (bs_expiry_of(job))
         bs_job_set_expiry(queue, job, now);
     if (job->delay)
         bs_job_make_delayed(queue, job);
@@ -58,15 +82,71 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
     return 0;
 }
 
+void bs_queue_free_key(bs_queue *queue, const bs_job *job)
+{
+    if (!bs_job_has_key(job))
+        return;
+    bs_unique_remove(&queue->unique_keys, job);
+    memset(bs_job_attributes_of(job)->key, 0, BS_KEY_BYTES);
+}
+
+void bs_queue_remove_ended_key(bs_queue *queue, bs_ended_key *ended)
+{
+    bs_binlog_forget_key(queue->binlog, ended);
+    queue->counters->job_bytes -= BS_ENDED_KEY_MEMORY;
+    bs_ended_remove(&queue->ended_keys, ended);
+}
+
+bs_ended_key *bs_queue_add_ended_key(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], uint64_t job, uint32_t until)
+{
+    bs_ended_key *before = bs_ended_find(&queue->ended_keys, key);
+    if (before)
+        bs_queue_remove_ended_key(queue, before);
+    queue->counters->job_bytes += BS_ENDED_KEY_MEMORY;
+    return bs_ended_add(&queue->ended_keys, key, job, until);
+}
+
+int64_t bs_queue_expire_keys(bs_queue *queue, bs_now now)
+{
+    enum { KEYS_AT_ONCE = 1000 };
+    const int64_t longest = 60 * BS_SECOND; /* the wall clock may be set forward */
+    bs_ended_key *ended;
+    for (int i = 0; (ended = bs_ended_first(&queue->ended_keys)) && bs_ended_is_over(ended, now.wall); i++) {
+        if (i == KEYS_AT_ONCE)
+            return now.mono + BS_MILLISECOND;
+        bs_queue_remove_ended_key(queue, ended);
+    }
+    if (!ended)
+        return INT64_MAX;
+    const int64_t left = (int64_t)ended->until * BS_SECOND - now.wall;
+    return now.mono + (left < longest ? left : longest);
+}
+
+/* Keeps the key of a job that is about to end, if it has a window. 0 or -ENOSPC. */
+static int keep_key(bs_queue *queue, const bs_job *job, bs_now now)
+{
+    if (!bs_job_has_key(job) || !bs_job_attributes_of(job)->window)
+        return 0;
+    const bs_job_attributes *attributes = bs_job_attributes_of(job);
+    const uint32_t until = bs_ended_until(attributes->window, now.wall);
+    bs_ended_key *ended = bs_queue_add_ended_key(queue, attributes->key, job->id, until);
+    const int error = bs_binlog_end_key(queue->binlog, ended, now);
+    if (error)
+        bs_queue_remove_ended_key(queue, ended);
+    return error;
+}
+
 int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
 {
-    int error = bs_binlog_delete(queue->binlog, job, ended, now);
+    int error = keep_key(queue, job, now);
+    if (!error)
+        error = bs_binlog_delete(queue->binlog, job, ended, now);
     if (error)
         return error;
     bs_tube *tube = job->tube;
     const bool throttled = tube->throttles && tube->first_waiter; /* a tube with a waiter stays */
     bs_job_unlink(queue, job);
-    bs_job_table_remove(&queue->jobs, job);
+    remove_from_tables(queue, job);
     bs_job_waits_notify(queue, job->id, BS_SERVED_DELETED);
     bs_queue_drop_job(queue, job);
     if (throttled)

@@ -4,8 +4,10 @@
 
 #include "api/types.h"
 #include "binlog/binlog.h"
+#include "jobs/ended_keys.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"
+#include "jobs/unique_keys.h"
 #include "queue/session.h"
 
 /* How a wait ends: with a job, without one, or, of a wait for a job, with what has happened to that job. */
@@ -35,6 +37,8 @@ typedef struct {
 
 typedef struct {
     bs_job_table jobs;
+    bs_unique_keys unique_keys;        /* of these jobs */
+    bs_ended_keys ended_keys;          /* of jobs that have ended */
     bs_tubes tubes;                    /* of this shard */
     bs_tubes remote_tubes;             /* of other shards, used or watched here */
     bs_sessions sessions;

@@ -32,6 +32,7 @@ from beanstalkd_py.core.binlog_reader import Selection
 Row = dict[str, Any]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 WAIT_S = 20.0
+COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 
 def rows_of(folder: Path, selection: Selection | None = None) -> list[Row]:
@@ -109,14 +110,40 @@ def expected(entry: Entry, tube: bytes | None) -> Row:
         "ended": ended(entry),
         "length_of": f"binlog.{entry.pri}" if entry.is_length_entry else None,
         "length": entry.delay if entry.is_length_entry else None,
+        "attributes_of": None,
+        "expires_s": None,
+        "unique_key": None,
+        "window_s": None,
+        "key_until": None,
         "checksum": "right" if is_right(entry) else "foreign" if marked else None,
     }
+
+
+def expected_attributes(entry: Entry) -> Row:
+    """The row of an attribute entry: its values are not shown as those of a job."""
+    unused = dict.fromkeys(("delay_s", "ttr_s", *COUNTERS), 0)
+    return (
+        expected(entry, None)
+        | unused
+        | {
+            "kind": "attribute",
+            "created_at": entry.deadline_at,
+            "attributes_of": entry.attributes_of,
+            "expires_s": 0 if entry.is_ended_key else entry.ttr,
+            "window_s": entry.delay,
+            "key_until": entry.ttr * 10**9 if entry.is_ended_key else None,
+            "unique_key": entry.unique_key,
+        }
+    )
 
 
 def all_expected(folder: Path) -> list[Row]:
     tubes: dict[int, bytes] = {}
     rows = []
     for entry in read_folder(folder):
+        if entry.is_attribute_entry or entry.is_ended_key:
+            rows.append(expected_attributes(entry))
+            continue
         rows.append(expected(entry, tubes.get(entry.id)))
         if entry.tube is not None:
             tubes[entry.id] = entry.tube
@@ -134,7 +161,7 @@ def original(request: pytest.FixtureRequest, folder: Path) -> Path:
 def test_every_field_of_every_entry(original: Path) -> None:
     rows = rows_of(original)
     for row in rows:
-        for key in ("created_at", "event_at", "deadline_at", "reserved_at"):
+        for key in ("created_at", "event_at", "deadline_at", "reserved_at", "key_until"):
             row[key] = nanoseconds(row[key])
     assert rows == all_expected(original)
     assert rows
@@ -182,7 +209,7 @@ def test_columns_have_the_same_content(original: Path) -> None:
         fields = line[:width].split()
         assert fields[:4] == [
             f"{row['file']}:{row['offset']}",
-            row["kind"],
+            "short" if row["attributes_of"] else row["kind"],
             str(row["id"]),
             row["state"],
         ]
@@ -194,7 +221,9 @@ def test_columns_have_the_same_content(original: Path) -> None:
             row["checksum"] or "-",
         ]
         length = f" ({row['length_of']} ends at {row['length']})" if row["length_of"] else ""
-        assert line[width:] == (row["tube"] or "-") + length
+        what = "ended key" if row["key_until"] else "attributes"
+        attributes = f" ({what} of {row['attributes_of']})" if row["attributes_of"] else ""
+        assert line[width:] == (row["tube"] or "-") + length + attributes
 
 
 # --- following ------------------------------------------------------------------------------------
