@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -111,7 +112,7 @@ def test_the_latest_tick_and_those_after_each_moment(
     between = ticks_between(ticks, after, after + span)
     assert ticks.latest(after, after + span) == (between[-1] if between else None)
     assert between == sorted(set(between))
-    for first, second in zip(between, between[1:], strict=False):
+    for first, second in itertools.pairwise(between):
         assert ticks.after((first + second) // 2) == second
         assert ticks.after(second - 1) == second
 
