@@ -154,6 +154,15 @@ def test_a_start_continues_from_the_progress() -> None:
     assert rig.scheduler.progress().keys() == {"first", "second"}
 
 
+def test_a_start_without_a_schedule_drops_its_progress() -> None:
+    rig = Rig()
+    last = NOON - 3 * MINUTE
+    rig.scheduler = rig.start({"first": Progress(FIRST.cron, "UTC", last, last)})
+    rig.scheduler.change([SECOND])
+    rig.scheduler.change([FIRST, SECOND])
+    assert rig.at(NOON + 1) == []
+
+
 GONE = Progress("0 0 * * *", "UTC", 5, 5)
 
 
