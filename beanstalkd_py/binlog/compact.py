@@ -121,7 +121,7 @@ def _is_compact(read: ReadShard, file_size: int) -> bool:
     facts = [file.facts for file in read.files if file.facts]
     full = sum(each.full_entries for each in facts)
     lengths = sum(each.lengths for each in facts)
-    short = sum(each.short_entries for each in facts) - lengths
+    short = sum(each.short_entries - each.attributes for each in facts) - lengths
     slack = any(file.size != (file.facts.end if file.facts else 0) for file in read.files)
     if read.damage or slack or full != read.walk.reader.jobs or short > 1 or lengths > len(facts):
         return False

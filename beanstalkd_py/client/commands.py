@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -64,15 +65,40 @@ def wait(seconds: int, job_id: int) -> Command[JobEnd]:
     return Command(line, replies.read_end, "wait", waits=True)
 
 
-def put(body: bytes, priority: int, delay: int, ttr: int) -> Command[int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutOptions:
+    """What `with` sets for a put; None: not set."""
+
+    unique: str | None = None
+    expires: int | None = None
+    delay_ms: int | None = None
+
+    def line(self) -> bytes:
+        """Return the line before the put, which is empty without options. Raises ValueError."""
+        words = []
+        if self.unique is not None:
+            words.append(b"unique=" + _key(self.unique))
+        if self.expires is not None:
+            words.append(b"expires=%d" % _number("expires", self.expires, U32_MAX, 1))
+        if self.delay_ms is not None:
+            words.append(b"delay-ms=%d" % _number("delay_ms", self.delay_ms, U32_MAX))
+        return b"with %b\r\n" % b" ".join(words) if words else b""
+
+
+def put(
+    body: bytes, priority: int, delay: int, ttr: int, options: PutOptions | None = None
+) -> Command[int]:
     line = b"put %d %d %d %d\r\n" % (
         _number("priority", priority, U32_MAX),
         _number("delay", delay, U32_MAX),
         _number("TTR", ttr, U32_MAX),
         _number("body size", len(body), U32_MAX),
     )
-    decoder = partial(replies.read_number, b"INSERTED")
-    return Command(b"%b%b\r\n" % (line, body), decoder, has_body=True)
+    before = options.line() if options is not None else b""
+    data = b"%b%b%b\r\n" % (before, line, body)
+    if before:
+        return Command(data, replies.read_put_with_options, "with", has_body=True)
+    return Command(data, partial(replies.read_number, b"INSERTED"), has_body=True)
 
 
 def use(tube: str) -> Command[None]:
@@ -198,6 +224,13 @@ def _number(what: str, value: int, most: int, least: int = 0) -> int:
     if not least <= value <= most:
         raise ValueError(f"{what} {value} is out of range: use {least} to {most}")
     return value
+
+
+def _key(key: str) -> bytes:
+    """Return the key as bytes. Raises ValueError if the server's parser would reject it."""
+    if not re.fullmatch(r"[!-~]{1,128}", key):
+        raise ValueError(f"invalid key {key!r}: use 1 to 128 visible ASCII characters")
+    return key.encode("ascii")
 
 
 def _id(job_id: int) -> int:

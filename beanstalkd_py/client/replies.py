@@ -58,6 +58,19 @@ def read_number(word: bytes) -> Decoder[int]:
     return int(value)
 
 
+def read_put_with_options() -> Decoder[int]:
+    """Read the replies to `with` and to the put after it. Raises the error of the first."""
+    refused = None
+    try:
+        yield from read_nothing(b"WITH")
+    except greenstalk.BeanstalkdError as error:
+        refused = error
+    number = yield from read_number(b"INSERTED")
+    if refused is not None:
+        raise refused
+    return number
+
+
 def read_name(word: bytes) -> Decoder[str]:
     (value,) = yield from read_values(word)
     return value.decode("ascii")

@@ -103,13 +103,22 @@ class Client(greenstalk.Client[TBody]):
         priority: int = DEFAULT_PRIORITY,
         delay: int = DEFAULT_DELAY,
         ttr: int = DEFAULT_TTR,
+        *,
+        unique: str | None = None,
+        expires: int | None = None,
+        delay_ms: int | None = None,
     ) -> int:
         """Put a job into the used tube and return its id; times in seconds.
+
+        `unique` is a key: if a job of the tube has it, nothing is inserted, and the result is the
+        id of that job. A job that is not reserved `expires` seconds after its put is deleted.
+        `delay_ms` replaces `delay`. These three need the extension `with`.
 
         Unlike greenstalk, raises ValueError if a number is outside 0 to 2^32 - 1.
         """
         data = commands.encoded(body, self.encoding)
-        return self._execute(commands.put(data, priority, delay, ttr))
+        options = commands.PutOptions(unique=unique, expires=expires, delay_ms=delay_ms)
+        return self._execute(commands.put(data, priority, delay, ttr, options))
 
     def stats_job(self, job: greenstalk.JobOrID[TBody]) -> greenstalk.StatsJob:
         """Return the statistics of a job; its tube is always a string, unlike in greenstalk."""

@@ -41,6 +41,7 @@ class FileFacts(NamedTuple):
     full_entries: int
     short_entries: int
     lengths: int
+    attributes: int
     at: int
     next: int
     torn: bool

@@ -23,7 +23,7 @@ from beanstalkd_py.core.coordination import Migration
 from beanstalkd_py.core.events import Event, event_of
 from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.core.step_results import FREE_STATES, CompactStep, StepOutcome, TruncateStep
-from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, Backoff, Rate, TubePolicy
+from beanstalkd_py.core.tube_policy import BODY, BURY, DELETE, MOVE, Backoff, Rate, TubePolicy
 
 OUTPUT_BYTES = 1 << 16
 PATTERN_BYTES = 256
@@ -367,6 +367,7 @@ def _policy_fields(policy: TubePolicy, strings: list[Any]) -> dict[str, Any]:
         strings.append(ffi.new("char[]", policy.then.removeprefix(MOVE).encode()))
         fields |= {"then": lib.BS_THEN_MOVE, "move_to": strings[-1]}
     backoff, rate = fields.pop("release_backoff"), fields.pop("rate")
+    fields["unique_body"] = fields.pop("unique") == BODY
     if backoff:
         fields["backoff"], fields["backoff_max"] = Backoff.parse(backoff)
     if rate:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 UINT32_MAX = 2**32 - 1
 BURY = "bury"
 DELETE = "delete"
+BODY = "body"
+"""The only value of `unique` but none."""
 MOVE = "move:"
 """Before the name of a tube."""
 
@@ -17,8 +19,8 @@ class TubePolicy(NamedTuple):
 
     A named tuple, because messages between processes carry a thousand of them in few bytes.
     `max_bytes` is of bodies, times are seconds; 0 is none, except for `max_delay`.
-    `then` is BURY, DELETE, or MOVE and a tube; `release_backoff` and `rate` are as Backoff and Rate
-    parse them.
+    `unique` is BODY. `then` is BURY, DELETE, or MOVE and a tube; `release_backoff` and `rate` are
+    as Backoff and Rate parse them.
     """
 
     pattern: str
@@ -32,6 +34,7 @@ class TubePolicy(NamedTuple):
     max_reserved: int = 0
     rate: str = ""
     expires: int = 0
+    unique: str = ""
 
 
 class Backoff(NamedTuple):

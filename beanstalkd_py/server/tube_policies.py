@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import msgpack
 
-from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, UINT32_MAX, Backoff, Rate, TubePolicy
+from beanstalkd_py.core.tube_policy import (
+    BODY,
+    BURY,
+    DELETE,
+    MOVE,
+    UINT32_MAX,
+    Backoff,
+    Rate,
+    TubePolicy,
+)
 
 MAX_PATTERN = 200
 MAX_BYTES = 1 << 16
@@ -68,6 +77,8 @@ def policy_from(values: Mapping[str, object]) -> TubePolicy:
     moves = policy.then.startswith(MOVE) and _NAME.fullmatch(policy.then.removeprefix(MOVE))
     if not moves and policy.then not in (BURY, DELETE):
         raise ValueError(f"then: invalid action {policy.then!r}")
+    if policy.unique not in ("", BODY):
+        raise ValueError(f"unique: invalid value {policy.unique!r}")
     if policy.release_backoff:
         Backoff.parse(policy.release_backoff)
     if policy.rate:

@@ -24,6 +24,7 @@ typedef struct {
     uint64_t max_reserved; /* jobs reserved at once; 0: no limit */
     int64_t rate_interval_ns; /* between two reserves in the long run; 0: no limit */
     uint32_t rate_burst;   /* reserves at once */
+    bool unique_body;      /* the body of a put is its key, unless `with` gives it another one */
     uint32_t expires;      /* seconds after its put; deletes a job that is ready or delayed; 0: never */
 } bs_policy;
 

@@ -360,7 +360,8 @@ typedef struct {
     uint64_t commands;
     int64_t opened;
     uint32_t shard;      /* where it was */
-    const char *state; /* the tube used and those watched, a line each, then an empty line, then the bytes unread */
+    const char *state; /* the tube used and those watched, a line each, maybe the options of the next put, then an empty
+                        * line, then the bytes unread */
     size_t length;
 } bs_migration;
 

@@ -72,6 +72,7 @@ typedef enum {
     BS_VERB_WAIT,
     BS_VERB_RESERVE_ABORT,
     BS_VERB_RESERVE_BATCH,
+    BS_VERB_WITH,
     BS_VERB_QUIT,
     BS_VERBS
 } bs_verb;
@@ -91,7 +92,7 @@ typedef enum {
     BS_REFUSED_REASONS
 } bs_refused;
 
-/* The actions of tube policies other than to refuse a put. The metrics name them in this order. */
+/* The actions of tube policies and of job attributes other than to refuse a put. The metrics name them in this order. */
 typedef enum {
     BS_POLICY_DEFAULT_TTR, /* a put got its TTR */
     BS_POLICY_MAX_DELAY,   /* a delay was shortened */
@@ -101,7 +102,9 @@ typedef enum {
     BS_POLICY_BACKOFF,     /* a job that came back was delayed */
     BS_POLICY_MAX_RESERVED, /* a tube became throttled, for its reserved jobs */
     BS_POLICY_RATE,         /* a tube became throttled, for its rate */
-    BS_POLICY_EXPIRED,     /* a job was deleted for its age */
+    BS_POLICY_EXPIRED,     /* a job was deleted at the age that the policy sets */
+    BS_POLICY_JOB_EXPIRED, /* or at that of its own attributes */
+    BS_POLICY_DUPLICATE,   /* a put inserted nothing, because another job has its key */
     BS_POLICY_ACTIONS
 } bs_policy_action;
 
@@ -165,7 +168,7 @@ typedef struct {
     uint64_t bodies_awaited;         /* commands and moves that waited for that */
     uint64_t bodies_unreadable;      /* those for which it failed */
     uint64_t policy_actions[BS_POLICY_ACTIONS]; /* by bs_policy_action */
-    char padding[16];              /* to a multiple of BS_ALIGNMENT */
+    char padding[88];              /* to a multiple of BS_ALIGNMENT */
 } bs_counters;
 
 /* Returns 1 and the durable position: everything before offset `*end` of file `*file`, and all files with lower

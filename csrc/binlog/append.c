@@ -120,10 +120,15 @@ void bs_binlog_leave_damaged(bs_binlog *binlog, bs_job *job)
     job->file = 0;
 }
 
-/* Appends the job's full entry and assigns the job to the current file. */
+/* Appends the job's full entry, with its attribute entry before it, and assigns the job to the current file. */
 static void append_full(bs_binlog *binlog, bs_job *job, bs_now now)
 {
     bs_binlog_file *file = bs_binlog_current_file(binlog);
+    if (job->has_attributes) {
+        char *space = append_space(binlog, BS_ENTRY_SHORT);
+        extend_buffer(binlog, bs_entry_encode_attributes_of(space, bs_binlog_unused_id(binlog), job, now.wall,
+                                                            file->number));
+    }
     const int64_t at = binlog->end;
     append(binlog, job, true, 0, now);
     job->file = file->number & BS_FILE_NUMBER_MAX;
@@ -219,7 +224,7 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
 {
     if (!binlog)
         return 0;
-    int64_t size = (int64_t)bs_entry_full_size(job);
+    int64_t size = (int64_t)bs_entry_put_size(job);
     if (!make_space(binlog, size, binlog->owed + 1, now)) {
         bs_space_refused(binlog, size);
         return -ENOSPC;
@@ -308,7 +313,7 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
     file->used = true;
     binlog->appended++;
     binlog->owed--;
-    binlog->alive -= (int64_t)bs_entry_full_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
+    binlog->alive -= (int64_t)bs_entry_put_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
     leave_file(binlog, job);
     return 0;
 }
@@ -321,7 +326,7 @@ bool bs_binlog_can_delete_all(const bs_binlog *binlog)
 /* Moves a job whose body is in memory. */
 static bool move_loaded(bs_binlog *binlog, bs_job *job, bs_now now)
 {
-    if (!make_space(binlog, (int64_t)bs_entry_full_size(job), binlog->owed, now))
+    if (!make_space(binlog, (int64_t)bs_entry_put_size(job), binlog->owed, now))
         return false;
     leave_file(binlog, job);
     append_full(binlog, job, now);

@@ -13,12 +13,12 @@
  * Invariants:
  *   B1  The current file and the preallocated ones have space for a short entry for every live job (`owed`), so that
  *       every job can be deleted on a full disk. Only a start on a full disk can break this.
- *   B2  An entry never crosses files.
+ *   B2  An entry never crosses files, and an attribute entry is in the file of the full entry behind it.
  *   B3  Only the oldest file is removed, only when no live job has its full entry there, and only after the sync of
  *       everything written when the last job left it.
  *   B4  After a failed write or sync nothing is written, synced or acknowledged any more (`failed`).
- *   B5  `alive` is the number of bytes that a reader still needs: for each live job its full entry, its last short
- *       entry and the short entry owed. A short entry that a later one replaces is dead.
+ *   B5  `alive` is the number of bytes that a reader still needs: for each live job its full entry with the
+ *       attribute entry before it, its last short entry and the short entry owed. A short entry that a later one replaces is dead.
  *   B6  Everything that recovery has read is on disk before anything depends on it, and so is every file before
  *       `unsynced_from` (unsynced.c).
  *   B7  A file records the length of an earlier one only after the sync of that one, so a shorter one is damaged. With
@@ -165,7 +165,7 @@ void bs_binlog_free(bs_binlog *binlog);
 
 /* --- appending; every function accepts a NULL binlog and then does nothing --- */
 
-/* Appends the full entry of a new job. Returns 0, -ENOSPC or -ENOMEM. */
+/* Appends the full entry of a new job, and its attribute entry. Returns 0, -ENOSPC or -ENOMEM. */
 int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now);
 
 /* Makes sure that one more short entry fits, beyond those owed. May open the next file and wait for the disk. Returns

@@ -10,6 +10,13 @@ static inline bs_binlog_file *bs_binlog_current_file(const bs_binlog *binlog)
     return &binlog->files[binlog->file_count - 1];
 }
 
+/* Returns an id that no job has, for entries that are none of a job. */
+static inline uint64_t bs_binlog_unused_id(const bs_binlog *binlog)
+{
+    const uint64_t last_id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
+    return last_id < INT64_MAX ? last_id + 1 : INT64_MAX;
+}
+
 /* --- append.c --- */
 
 /* Keeps the first failure (B4). */

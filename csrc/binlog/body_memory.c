@@ -62,9 +62,9 @@ static void enter(bs_bodies *bodies, bs_job *job)
     append(bodies, place->loaded);
 }
 
-bs_job *bs_bodies_new_job(bs_bodies *bodies, uint64_t id, uint32_t body_size)
+bs_job *bs_bodies_new_job(bs_bodies *bodies, uint64_t id, uint32_t body_size, bool attributes)
 {
-    bs_job *job = bs_job_new(id, body_size, true);
+    bs_job *job = bs_job_new(id, body_size, true, attributes);
     if (!job || allocate(bodies, job))
         return job;
     bs_job_free(job);

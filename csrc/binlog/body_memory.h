@@ -69,7 +69,7 @@ void bs_bodies_drop_to(bs_bodies *bodies, uint64_t bytes);
 
 /* Creates a job with a loaded body of undefined content, which is not dropped before bs_body_arrived. NULL without
  * memory. */
-bs_job *bs_bodies_new_job(bs_bodies *bodies, uint64_t id, uint32_t body_size);
+bs_job *bs_bodies_new_job(bs_bodies *bodies, uint64_t id, uint32_t body_size, bool attributes);
 
 /* Call it when a new job is in queue and binlog: allows dropping its body, and enforces the limit. */
 void bs_body_arrived(bs_bodies *bodies, bs_job *job);

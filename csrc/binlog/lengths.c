@@ -67,13 +67,11 @@ static bool can_record(const bs_binlog *binlog)
 /* Appends a length entry to the buffer, which has space for it. */
 static void buffer_length(bs_binlog *binlog, bs_binlog_file *earlier, uint32_t in_file, bs_now now)
 {
-    const uint64_t last_id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
-    const uint64_t unused_id = last_id < INT64_MAX ? last_id + 1 : INT64_MAX;
     const bs_entry_file_length length = {.file = earlier->number,
                                          .bytes = (uint64_t)earlier->bytes,
                                          .boot = binlog->sync_interval_ns < 0 ? binlog->boot.number : 0};
     char *space = bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT);
-    bs_bytes_extend(&binlog->buffer, bs_entry_encode_length(space, unused_id, &length, now.wall, in_file));
+    bs_bytes_extend(&binlog->buffer, bs_entry_encode_length(space, bs_binlog_unused_id(binlog), &length, now.wall, in_file));
     earlier->has_length = true;
     binlog->lengths_missing--;
 }

@@ -10,13 +10,15 @@ enum {
     REC_5 = 77,
     AT_CRC = 12,
     AT_EXTRA = 36,
-    AT_MARK = 77
+    AT_MARK = 77,
+    KIND_ATTRIBUTES = 1 /* in the counter of kicks of an entry of no job */
 };
 
 /* C beanstalkd treats `crc`, `extra` and `mark` as padding. Version 5 has the same first 77 bytes. */
 _Static_assert(offsetof(bs_entry, crc) == AT_CRC && offsetof(bs_entry, extra) == AT_EXTRA &&
                    offsetof(bs_entry, mark) == AT_MARK && offsetof(bs_entry, name) == REC_7,
                "an entry begins with Jobrec");
+_Static_assert(offsetof(bs_entry, kicks) - offsetof(bs_entry, reserves) == BS_KEY_BYTES, "a key fills four counters");
 _Static_assert(REC_7 + sizeof(int32_t) == BS_ENTRY_SHORT, "a short entry is a length and a Jobrec");
 
 /* Writes an entry up to its body, with 0 as checksum, and returns its size. */
@@ -83,6 +85,20 @@ size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length
                       .created_at = at,
                       .at = at,
                       .state = BS_INVALID};
+    return write_short(out, &entry, file_number);
+}
+
+size_t bs_entry_encode_attributes(char *out, uint64_t id, const bs_entry_attributes *attributes, int64_t at,
+                                  uint32_t file_number)
+{
+    bs_entry entry = {.id = id,
+                      .delay = attributes->values.window,
+                      .ttr = attributes->values.expires,
+                      .created_at = (int64_t)(attributes->job - 1), /* the highest id is no valid time */
+                      .at = at,
+                      .kicks = KIND_ATTRIBUTES,
+                      .state = BS_INVALID};
+    memcpy((char *)&entry + offsetof(bs_entry, reserves), attributes->values.key, BS_KEY_BYTES);
     return write_short(out, &entry, file_number);
 }
 
@@ -169,6 +185,20 @@ static void decode_length(bs_entry *entry)
     entry->ttr = 0;
 }
 
+/* The same for an attribute entry. */
+static void decode_attributes(bs_entry *entry)
+{
+    bs_job_attributes *values = &entry->attributes.values;
+    entry->attributes.job = (uint64_t)entry->created_at + 1;
+    values->window = (uint32_t)entry->delay;
+    values->expires = (uint32_t)entry->ttr;
+    memcpy(values->key, (const char *)entry + offsetof(bs_entry, reserves), BS_KEY_BYTES);
+    entry->delay = 0;
+    entry->ttr = 0;
+    entry->created_at = entry->at;
+    entry->reserves = entry->timeouts = entry->releases = entry->buries = entry->kicks = 0;
+}
+
 static int64_t without_entry(bs_entry *entry, int64_t result)
 {
     *entry = (bs_entry){0};
@@ -215,8 +245,12 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
     if (entry->state == BS_INVALID && entry->extra & BS_EXTRA_TRUNCATED)
         entry->ended = BS_ENDED_TRUNCATED;
     entry->reserve_age = entry->extra & BS_RESERVE_AGE_MAX;
-    if (bs_entry_has_no_job(entry) && entry->pri > 0)
+    if (!bs_entry_has_no_job(entry))
+        return (int64_t)entry->size;
+    if (entry->pri > 0)
         decode_length(entry);
+    else if (entry->kicks == KIND_ATTRIBUTES)
+        decode_attributes(entry);
     return (int64_t)entry->size;
 }
 
@@ -225,7 +259,13 @@ int64_t bs_entry_event_at(const bs_entry *entry)
     if (!bs_entry_has_deadline(entry))
         return entry->sound ? entry->at : -1;
     int64_t before = entry->state == BS_DELAYED ? entry->delay : entry->ttr;
-    return entry->at >= before ? entry->at - before : -1;
+    if (entry->at < before)
+        return -1;
+    const int64_t event = entry->at - before;
+    /* The delay of a put in milliseconds is rounded up to a second. */
+    const bool rounded = entry->state == BS_DELAYED && !bs_entry_has_counted(entry) && event < entry->created_at &&
+                         event > entry->created_at - BS_SECOND;
+    return rounded ? entry->created_at : event;
 }
 
 int64_t bs_entry_reserved_at(const bs_entry *entry)

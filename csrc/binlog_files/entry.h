@@ -9,8 +9,9 @@
  * `deadline_at` of Ready, Buried and Invalid entries is the time of the event, and
  *   offset 36 of Jobrec, 4 bytes   the highest bit: BS_ENDED_TRUNCATED, in Invalid entries; the others: 0, or 1 and the
  *                                  nanoseconds from the job's reserve, if no earlier entry records it, to this event
- * An Invalid entry without a body size belongs to no job: it records the highest id, or the length of an earlier file
- * and the boot for which that is valid if nothing was synced.
+ * An Invalid entry without a body size is none of a job: it records the highest id, or the length of an earlier file
+ * and the boot for which that is valid if nothing was synced, or it is an attribute entry. An attribute entry holds the
+ * attributes of a job. It precedes the full entry of that job directly, in the same file, and otherwise has no effect.
  */
 #ifndef BS_ENTRY_H
 #define BS_ENTRY_H
@@ -33,6 +34,12 @@ enum {
 
 /* The last valid wall time and deadline, in the year 2262. Adding a nanosecond does not overflow. */
 #define BS_TIME_LAST (INT64_MAX - 1)
+
+/* The content of an attribute entry. */
+typedef struct {
+    uint64_t job;
+    bs_job_attributes values;
+} bs_entry_attributes;
 
 /* It begins with Jobrec as version 7 has it. */
 typedef struct {
@@ -63,6 +70,7 @@ typedef struct {
     uint32_t length_of; /* 0, or the number of a complete file: bs_entry_encode_length */
     uint64_t length;    /* bytes of that file up to the end of its last entry */
     uint64_t length_boot; /* 0: they were on disk; else the only boot for which the length is valid (boot_id.h) */
+    bs_entry_attributes attributes; /* `job` is 0: it is no attribute entry */
     uint16_t tag; /* low bits of the number of the file it was written to */
     bool marked;
     bool sound; /* marked, and the checksum is right */
@@ -81,6 +89,12 @@ enum {
 static inline size_t bs_entry_full_size(const bs_job *job)
 {
     return (size_t)BS_ENTRY_SHORT + job->tube->name_length + job->body_size;
+}
+
+/* Returns the bytes of that entry and of the attribute entry before it. */
+static inline size_t bs_entry_put_size(const bs_job *job)
+{
+    return bs_entry_full_size(job) + (job->has_attributes ? BS_ENTRY_SHORT : 0);
 }
 
 /* Writes a version 7 entry to `out` and returns its size. `at` becomes deadline_at; `extra` is as in the file. */
@@ -106,7 +120,21 @@ typedef struct {
 size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length *length, int64_t at,
                               uint32_t file_number);
 
-/* Returns whether the entry belongs to no job: it records the highest id or a length. */
+/* Writes an attribute entry. Its values are in fields that are otherwise unused: the job in `created_at`, window and
+ * expires in `delay` and `ttr`, the key and the kind in the counters. `pri` is 0, unlike that of a length entry. `id` as
+ * for a length. */
+size_t bs_entry_encode_attributes(char *out, uint64_t id, const bs_entry_attributes *attributes, int64_t at,
+                                  uint32_t file_number);
+
+/* Writes the attribute entry of a job that has attributes. */
+static inline size_t bs_entry_encode_attributes_of(char *out, uint64_t id, const bs_job *job, int64_t at,
+                                                   uint32_t file_number)
+{
+    const bs_entry_attributes attributes = {.job = job->id, .values = *bs_job_attributes_of(job)};
+    return bs_entry_encode_attributes(out, id, &attributes, at, file_number);
+}
+
+/* Returns whether the entry is none of a job: it records the highest id or a length, or it is an attribute entry. */
 static inline bool bs_entry_has_no_job(const bs_entry *entry)
 {
     return entry->name_length == 0 && entry->state == BS_INVALID && entry->body_size == 0;

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/number.h"
 
-enum { FIXED_PARTS_MAX = 1024, TIME_TEXT = 19 };
+enum { FIXED_PARTS_MAX = 1280, TIME_TEXT = 19 };
 /* The name of a shard's folder takes ten more characters. */
 enum { LOCATION_WIDTH = 24, SHARD_LOCATION_WIDTH = 34 };
 enum { ID_WIDTH = 12, PRI_WIDTH = 10, SECONDS_WIDTH = 10, BYTES_WIDTH = 10 };
@@ -73,6 +73,26 @@ static char *put_json_time(bs_dump *dump, char *at, int64_t wall)
     return at;
 }
 
+/* Writes a hash as hexadecimal digits, null without a key. */
+static char *put_key(char *at, const uint8_t key[BS_KEY_BYTES])
+{
+    static const uint8_t none[BS_KEY_BYTES];
+    if (memcmp(key, none, BS_KEY_BYTES) == 0)
+        return PUT(at, "null");
+    *at++ = '"';
+    for (size_t i = 0; i < BS_KEY_BYTES; i++) {
+        *at++ = "0123456789abcdef"[key[i] >> 4];
+        *at++ = "0123456789abcdef"[key[i] & 15];
+    }
+    *at++ = '"';
+    return at;
+}
+
+static const char *kind_of(const bs_entry *entry)
+{
+    return entry->name ? "full" : entry->attributes.job ? "attribute" : "short";
+}
+
 int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
 {
     const bs_entry *entry = row->entry;
@@ -83,8 +103,8 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     char *at = bs_write_bytes(PUT(start, "{\"file\":\""), row->file, file_length);
     at = bs_write_number(PUT(at, "\",\"offset\":"), row->offset);
     at = bs_write_number(PUT(at, ",\"bytes\":"), entry->size);
-    at = entry->name ? PUT(at, ",\"kind\":\"full\"") : PUT(at, ",\"kind\":\"short\"");
-    at = bs_write_number(PUT(at, ",\"id\":"), entry->id);
+    at = bs_write_text(PUT(at, ",\"kind\":\""), kind_of(entry));
+    at = bs_write_number(PUT(at, "\",\"id\":"), entry->id);
     if (row->tube) /* no character of a tube name needs escaping in JSON */
         at = PUT(bs_write_bytes(PUT(at, ",\"tube\":\""), row->tube, row->tube_length), "\"");
     else
@@ -110,6 +130,13 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
         at = bs_write_number(PUT(at, "\",\"length\":"), entry->length);
     } else {
         at = PUT(at, ",\"length_of\":null,\"length\":null");
+    }
+    if (entry->attributes.job) {
+        at = bs_write_number(PUT(at, ",\"attributes_of\":"), entry->attributes.job);
+        at = bs_write_number(PUT(at, ",\"expires_s\":"), entry->attributes.values.expires);
+        at = put_key(PUT(at, ",\"unique_key\":"), entry->attributes.values.key);
+    } else {
+        at = PUT(at, ",\"attributes_of\":null,\"expires_s\":null,\"unique_key\":null");
     }
     /* C beanstalkd copied a foreign checksum from another entry. */
     const char *checksum = entry->sound ? "\"right\"" : entry->marked ? "\"foreign\"" : "null";
@@ -139,6 +166,19 @@ static char *pad_left(char *start, char *at, size_t width)
     return PUT(at, "  ");
 }
 
+/* Writes the tube, or what an entry of no job is about. */
+static char *put_subject(char *at, const bs_dump_row *row)
+{
+    const bs_entry *entry = row->entry;
+    if (entry->length_of) {
+        at = bs_write_number(PUT(at, "- (binlog."), entry->length_of);
+        return PUT(bs_write_number(PUT(at, " ends at "), entry->length), ")");
+    }
+    if (entry->attributes.job)
+        return PUT(bs_write_number(PUT(at, "- (attributes of "), entry->attributes.job), ")");
+    return row->tube ? bs_write_bytes(at, row->tube, row->tube_length) : PUT(at, "-");
+}
+
 int bs_dump_columns(bs_dump *dump, const bs_dump_row *row)
 {
     const bs_entry *entry = row->entry;
@@ -160,12 +200,7 @@ int bs_dump_columns(bs_dump *dump, const bs_dump_row *row)
     field = at = pad_left(field, put_seconds(at, entry->ttr), SECONDS_WIDTH);
     field = at = pad_left(field, bs_write_number(at, body_bytes(entry)), BYTES_WIDTH);
     at = pad(field, bs_write_text(at, entry->sound ? "right" : entry->marked ? "foreign" : "-"), 8);
-    if (entry->length_of)
-        at = bs_write_number(PUT(bs_write_number(PUT(at, "- (binlog."), entry->length_of), " ends at "), entry->length);
-    if (entry->length_of)
-        *at++ = ')';
-    else
-        at = row->tube ? bs_write_bytes(at, row->tube, row->tube_length) : PUT(at, "-");
+    at = put_subject(at, row);
     *at++ = '\n';
     bs_bytes_extend(&dump->out, (size_t)(at - start));
     return 0;

@@ -43,6 +43,34 @@ int bs_reader_entry_at(bs_reader *reader, uint64_t position, bs_entry *entry, bs
     return !error && size <= 0 ? -ESTALE : error;
 }
 
+/* Returns whether an attribute entry for the full entry at this position was read before it. */
+static bool has_attributes_before(const bs_reader *reader, uint64_t position)
+{
+    uint64_t low = 0;
+    uint64_t high = reader->attribute_count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (reader->attributes[middle] + BS_ENTRY_SHORT < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < reader->attribute_count && reader->attributes[low] + BS_ENTRY_SHORT == position;
+}
+
+int bs_reader_attributes_before(bs_reader *reader, uint64_t position, bs_entry_attributes *attributes)
+{
+    bs_entry entry;
+    bs_scan *scan;
+    if (!has_attributes_before(reader, position))
+        return 0;
+    const int error = bs_reader_entry_at(reader, position - BS_ENTRY_SHORT, &entry, &scan);
+    if (error)
+        return error;
+    *attributes = entry.attributes;
+    return entry.attributes.job ? 1 : -ESTALE;
+}
+
 static bool find_job(void *context, uint64_t id, bool last, bs_entry *entry)
 {
     bs_reader *reader = context;
@@ -173,6 +201,21 @@ int bs_reader_length(const bs_reader *reader, uint64_t index, bs_read_length *le
     return 1;
 }
 
+/* Remembers an attribute entry that precedes the full entry of its job. Returns 0 or -ENOMEM. */
+static int add_attributes(bs_reader *reader, const bs_entry *entry, uint64_t position)
+{
+    if (reader->attributes_of != entry->id || reader->attributes_at + BS_ENTRY_SHORT != position)
+        return 0;
+    uint64_t *grown =
+        bs_grow(reader->attributes, reader->attribute_count, &reader->attribute_capacity, sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    reader->attributes = grown;
+    grown[reader->attribute_count++] = reader->attributes_at;
+    reader->facts.attributes++;
+    return 0;
+}
+
 /* Returns 0 or -ENOMEM. */
 static int apply_entry(bs_reader *reader)
 {
@@ -190,6 +233,12 @@ static int apply_entry(bs_reader *reader)
         return error;
     if (entry->length_of)
         return add_length(reader, entry);
+    const uint64_t position = reader->files[reader->file_count - 1].base + reader->scan.at;
+    if (entry->attributes.job) {
+        reader->attributes_at = position;
+        reader->attributes_of = entry->attributes.job;
+        return 0;
+    }
     if (entry->id > reader->highest_id && (entry->name_length > 0 || entry->sound))
         reader->highest_id = entry->id;
     int64_t tube = 0;
@@ -197,8 +246,9 @@ static int apply_entry(bs_reader *reader)
         tube = bs_names_number(&reader->names, entry->name, entry->name_length, BS_INDEX_MANY);
     if (tube < 0)
         return (int)tube;
-    uint64_t base = reader->files[reader->file_count - 1].base;
-    return bs_index_apply(&reader->index, &spot, entry, base + reader->scan.at, (uint32_t)tube);
+    if (entry->name_length > 0)
+        error = add_attributes(reader, entry, position);
+    return error ? error : bs_index_apply(&reader->index, &spot, entry, position, (uint32_t)tube);
 }
 
 /* --- files ------------------------------------------------------------------------------------------ */
@@ -252,6 +302,7 @@ void bs_reader_free(bs_reader *reader)
     free(reader->files);
     free(reader->faults);
     free(reader->lengths);
+    free(reader->attributes);
     free(reader);
 }
 
@@ -364,6 +415,8 @@ static int tally_job(void *context, uint64_t id, const bs_spot *spot)
         size += reader->names.names[spot->tube].length;
     else if (bs_reader_entry_at(reader, spot->full, &entry, &scan) == 0)
         size = entry.size;
+    if (has_attributes_before(reader, spot->full))
+        size += BS_ENTRY_SHORT;
     file->usage.jobs++;
     file->usage.live_bytes += size;
     if (spot->last_short) {

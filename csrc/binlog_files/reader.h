@@ -44,6 +44,11 @@ struct bs_reader {
     bs_read_length *lengths;
     uint64_t length_count;
     size_t length_capacity;
+    uint64_t *attributes; /* positions of attribute entries directly before the full entry of their job, rising */
+    uint64_t attribute_count;
+    size_t attribute_capacity;
+    uint64_t attributes_at;   /* position of the last attribute entry, and its job */
+    uint64_t attributes_of;
     bs_boot boot;
     uint64_t base; /* of the next file */
     uint64_t highest_id;
@@ -62,5 +67,9 @@ const bs_read_file *bs_reader_file_at(const bs_reader *reader, uint64_t position
 /* Decodes the entry at a position of any file, which `*scan` has in its window; it is valid until the next call.
  * Returns 0 or a negative errno, -ESTALE if there is no entry any more. */
 int bs_reader_entry_at(bs_reader *reader, uint64_t position, bs_entry *entry, bs_scan **scan);
+
+/* Finds the attributes of the job whose full entry is at a position. Returns 1, 0 if it has none, or a negative errno,
+ * -ESTALE if its attribute entry is not what it was. */
+int bs_reader_attributes_before(bs_reader *reader, uint64_t position, bs_entry_attributes *attributes);
 
 #endif

@@ -100,14 +100,27 @@ static bs_entry merged(const bs_entry *full, const bs_entry *last, int64_t at)
     return entry;
 }
 
-/* Writes a job whose full entry `scan` has at `offset`. */
-static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const bs_entry *full, const bs_entry *entry)
+/* Appends an attribute entry. Returns 0 or a negative errno. */
+static int write_attributes(bs_file_writer *to, const bs_entry_attributes *attributes)
+{
+    char entry[BS_ENTRY_SHORT];
+    return bs_file_writer_append(
+        to, entry, bs_entry_encode_attributes(entry, to->unused_id, attributes, to->wall, to->number));
+}
+
+/* Writes a job whose full entry `scan` has at `offset`; `attributes` is NULL if it has none. */
+static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const bs_entry *full, const bs_entry *entry,
+                     const bs_entry_attributes *attributes)
 {
     char head[BS_ENTRY_HEAD_MAX];
     uint64_t size = BS_ENTRY_SHORT + (uint64_t)entry->name_length + entry->body_size;
+    if (attributes)
+        size += BS_ENTRY_SHORT;
     uint64_t body_at = offset + full->head;
     bs_file_writer *to = &rewrite->to;
     int error = bs_file_writer_begin_entry(to, (int64_t)size);
+    if (!error && attributes)
+        error = write_attributes(to, attributes);
     if (error)
         return error;
     size_t head_size = bs_entry_encode_head(head, entry, to->number);
@@ -138,10 +151,14 @@ static int write_if_last(bs_rewrite *rewrite, uint64_t position, const bs_entry 
     int64_t at = bs_entry_at(last, &rewrite->log_time);
     if (!bs_index_get(&from->index, last->id, &spot) || (spot.last_short ? spot.last_short : spot.full) != position)
         return 0;
+    bs_entry_attributes attributes;
+    const int found = bs_reader_attributes_before(from, spot.full, &attributes);
+    if (found < 0)
+        return found;
     const bs_read_file *file = &from->files[rewrite->file];
     if (!spot.last_short) {
         bs_entry entry = merged(last, last, at);
-        return write_job(rewrite, &from->scan, position - file->base, last, &entry);
+        return write_job(rewrite, &from->scan, position - file->base, last, &entry, found ? &attributes : NULL);
     }
     bs_entry full;
     const bs_read_file *there = bs_reader_file_at(from, spot.full);
@@ -152,7 +169,7 @@ static int write_if_last(bs_rewrite *rewrite, uint64_t position, const bs_entry 
     if (full.id != last->id || !full.name || has_rotted(&full, there))
         return -ESTALE;
     bs_entry entry = merged(&full, last, at);
-    return write_job(rewrite, scan, spot.full - there->base, &full, &entry);
+    return write_job(rewrite, scan, spot.full - there->base, &full, &entry, found ? &attributes : NULL);
 }
 
 static int open_file(bs_rewrite *rewrite)

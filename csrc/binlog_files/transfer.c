@@ -31,12 +31,17 @@ static int write_job(bs_transfer *transfer, bs_job *job)
     int error = source->load_body(source->context, job);
     if (error)
         return error;
-    char *space = bs_file_writer_reserve(to, bs_entry_full_size(job), &error);
+    char *space = bs_file_writer_reserve(to, bs_entry_put_size(job), &error);
     if (!space)
         return error;
     int64_t at = job->at;
     if (job->state == BS_DELAYED)
         at = bs_entry_deadline(job->at - transfer->now.mono, transfer->now.wall);
+    if (job->has_attributes) {
+        const size_t size = bs_entry_encode_attributes_of(space, to->unused_id, job, to->wall, to->number);
+        bs_bytes_extend(&to->buffer, size);
+        space += size;
+    }
     bs_bytes_extend(&to->buffer, bs_entry_encode(space, job, (uint8_t)job->state, at, true, 0, to->number));
     return 0;
 }
@@ -134,7 +139,7 @@ int64_t bs_transfer_write(bs_transfer *transfer, int64_t bytes)
         if (error)
             return error;
         transfer->next++;
-        bytes -= (int64_t)bs_entry_full_size(job);
+        bytes -= (int64_t)bs_entry_put_size(job);
     }
     return (int64_t)(transfer->job_count - transfer->next);
 }

@@ -74,6 +74,10 @@ static bool execute_for_proxy(bs_server *server, bs_session *session, const char
     case BS_PROXY_QUERY:
         answer_query(server, session, line + 1, length - 1);
         return true;
+    case BS_PROXY_WITH:
+        if (!bs_execute_with(session, line + 1, length - 1))
+            bs_session_break(server, session);
+        return true;
     default:
         bs_reply_bytes(server, session, line + 1, length - 1, BS_HOLD_NONE);
         bs_reply_bytes(server, session, "\r\n", 2, BS_HOLD_NONE);
@@ -92,7 +96,7 @@ static size_t take_line(bs_server *server, bs_session *session, const char *byte
     const char *end = find_end(bytes, span);
     if (end) {
         size_t line = (size_t)(end - bytes);
-        bool for_proxies = session->proxy && bytes[0] >= BS_PROXY_TUBE && bytes[0] <= BS_PROXY_QUERY;
+        bool for_proxies = session->proxy && bytes[0] >= BS_PROXY_TUBE && bytes[0] <= BS_PROXY_WITH;
         bool done = for_proxies ? execute_for_proxy(server, session, bytes, line, now)
                                 : bs_execute(server, session, bytes, line, now);
         return done ? line + 2 : 0;
@@ -100,7 +104,7 @@ static size_t take_line(bs_server *server, bs_session *session, const char *byte
     if (span < limit)
         return 0;
     session->input = BS_INPUT_LONG_LINE;
-    bs_count_bad_line(server, bytes, span);
+    bs_count_bad_line(server, session, bytes, span);
     return span - 1; /* the last byte may be the CR of the line end */
 }
 

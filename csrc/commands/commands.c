@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -19,6 +20,8 @@
 #include "workers/global_limits.h"
 #include "workers/remote_commands.h"
 #include "workers/reserve_requests.h"
+
+enum { MS_PER_S = 1000, CRLF = 2 };
 
 #define BAD_FORMAT "BAD_FORMAT\r\n"
 #define NOT_FOUND "NOT_FOUND\r\n"
@@ -76,9 +79,42 @@ static void refuse_with_body(bs_server *server, bs_session *session, const bs_co
     session->skip_reply = refuse_put(server, reason);
 }
 
-static void do_put(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+/* Sets the delay and the TTR of a new job. For a tube of another worker, that worker sets the delay of the options. */
+static void set_times(bs_server *server, const bs_session *session, bs_job *job, const bs_command *command)
 {
-    (void)now;
+    const bs_put_options *options = session->put_options;
+    uint32_t delay = command->delay;
+    if (options && options->has_delay)
+        delay = job->tube->remote ? 0 : (uint32_t)(((uint64_t)options->delay_ms + MS_PER_S - 1) / MS_PER_S);
+    job->delay = delay;
+    job->ttr = command->ttr ? command->ttr : 1;
+    if (job->tube->policy)
+        bs_policy_set_times(&server->queue, job, delay, command->ttr);
+    if (options && options->has_delay && job->delay == delay)
+        job->at = (int64_t)options->delay_ms * BS_MILLISECOND;
+}
+
+/* Returns whether the next put makes a job with attributes. Those of a job of another shard are set there. */
+static bool needs_attributes(const bs_session *session)
+{
+    const bs_put_options *options = session->put_options;
+    const bs_tube *tube = session->use;
+    const bool by_policy = tube->policy && tube->policy->unique_body;
+    return (by_policy || (options && (options->expires || options->key))) && !tube->remote;
+}
+
+static void set_attributes(const bs_put_options *options, const bs_job *job)
+{
+    bs_job_attributes *attributes = bs_job_attributes_of(job);
+    attributes->expires = options->expires;
+    if (options->key)
+        bs_unique_key(attributes->key, job->tube->name, job->tube->name_length, BS_KEY_CHOSEN, options->key,
+                      options->key_length);
+}
+
+/* Begins to collect the body, or refuses the put. */
+static void begin_put(bs_server *server, bs_session *session, const bs_command *command)
+{
     if (command->number > server->max_job_size) {
         refuse_with_body(server, session, command, BS_REFUSED_JOB_TOO_BIG);
         return;
@@ -102,28 +138,60 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
     }
     uint64_t id = session->put_id ? session->put_id
                                   : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
-    bs_job *job = bs_queue_new_job(&server->queue, session->use, id, command->number + 2);
+    const bool attributes = needs_attributes(session);
+    bs_job *job = bs_queue_new_job(&server->queue, session->use, id, command->number + 2, attributes);
     if (!job) {
         refuse_with_body(server, session, command, BS_REFUSED_OUT_OF_MEMORY);
         return;
     }
     job->pri = command->pri;
-    job->delay = command->delay;
-    job->ttr = command->ttr ? command->ttr : 1;
-    if (job->tube->policy)
-        bs_policy_set_times(&server->queue, job, command->delay, command->ttr);
+    set_times(server, session, job, command);
+    if (attributes && session->put_options)
+        set_attributes(session->put_options, job);
     session->incoming = job;
     session->remaining = job->body_size;
     session->input = BS_INPUT_BODY;
 }
 
-/* Inserts the job, or returns the reply that refuses it. */
-static const char *accept_job(bs_server *server, bs_session *session, bs_job *job, bs_now now)
+static void do_put(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)now;
+    begin_put(server, session, command);
+    if (session->put_options && session->input != BS_INPUT_BODY)
+        bs_session_drop_put_options(session);
+}
+
+bool bs_execute_with(bs_session *session, const char *text, size_t length)
+{
+    bs_put_options *options = bs_put_options_new(text, length);
+    if (!options)
+        return false;
+    free(session->put_options);
+    session->put_options = options;
+    return true;
+}
+
+static void do_with(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)now;
+    const bool done = bs_execute_with(session, command->name, command->name_length);
+    bs_remote_reply_in_order(server, session, done ? "WITH\r\n" : OUT_OF_MEMORY);
+}
+
+/* Inserts the job, or returns the reply that refuses it. If another job has its key, *holder is that job, and nothing is
+ * inserted. */
+static const char *accept_job(bs_server *server, bs_session *session, bs_job *job, const bs_job **holder, bs_now now)
 {
     if (memcmp(bs_job_body(job) + job->body_size - 2, "\r\n", 2) != 0)
         return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
     if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
         return refuse_put(server, BS_REFUSED_DRAINING);
+    if (job->tube->policy && job->tube->policy->unique_body && job->has_attributes && !bs_job_has_key(job))
+        bs_unique_key(bs_job_attributes_of(job)->key, job->tube->name, job->tube->name_length, BS_KEY_OF_BODY,
+                      bs_job_body(job), job->body_size - CRLF);
+    if (bs_job_has_key(job) &&
+        (*holder = bs_unique_holder(&server->queue.unique_keys, bs_job_attributes_of(job)->key)) != NULL)
+        return NULL;
     job->created_at = now.wall;
     int error = job->tube->remote ? bs_remote_put(server, session, job) : bs_queue_insert(&server->queue, job, now);
     return error == 0 ? NULL
@@ -140,13 +208,20 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
     session->input = BS_INPUT_LINE;
     if (session->trace)
         bs_trace_body(server, session, id, job->body_size - 2);
-    const char *refusal = accept_job(server, session, job, now);
+    const bs_job *holder = NULL;
+    const char *refusal = accept_job(server, session, job, &holder, now);
     if (refusal) {
         bs_queue_drop_job(&server->queue, job);
         bs_remote_reply_in_order(server, session, refusal);
+    } else if (holder) {
+        bs_queue_drop_job(&server->queue, job);
+        server->queue.counters->policy_actions[BS_POLICY_DUPLICATE]++;
+        bs_reply_number(server, session, "INSERTED", holder->id, bs_binlog_hold_job(server->queue.binlog, holder));
     } else if (!remote) {
         bs_reply_number(server, session, "INSERTED", id, written_hold(server));
     }
+    if (session->put_options)
+        bs_session_drop_put_options(session);
     if (session->trace)
         bs_trace_executed(server, session, true);
     bs_command_done(server, session, outstanding);
@@ -364,7 +439,7 @@ static void do_stats_tube(bs_server *server, bs_session *session, const bs_comma
 /* The names of the extensions, for clients that use them only where they exist. */
 static void do_features(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    static const char names[] = "---\n- list-jobs\n- truncate\n- wait\n- reserve-abort\n- reserve-batch\n";
+    static const char names[] = "---\n- list-jobs\n- truncate\n- wait\n- reserve-abort\n- reserve-batch\n- with\n";
     (void)command, (void)now;
     bs_reply_data(server, session, names, sizeof names - 1, BS_HOLD_NONE);
 }
@@ -422,12 +497,15 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
     [BS_VERB_WAIT] = bs_execute_wait,
     [BS_VERB_RESERVE_BATCH] = do_reserve,
     [BS_VERB_RESERVE_ABORT] = do_reserve_abort,
+    [BS_VERB_WITH] = do_with,
 };
 
-void bs_count_bad_line(bs_server *server, const char *line, size_t length)
+void bs_count_bad_line(bs_server *server, bs_session *session, const char *line, size_t length)
 {
-    if (length >= 4 && memcmp(line, "put ", 4) == 0)
-        (void)refuse_put(server, BS_REFUSED_BAD_FORMAT);
+    if (length < 4 || memcmp(line, "put ", 4) != 0)
+        return;
+    (void)refuse_put(server, BS_REFUSED_BAD_FORMAT);
+    bs_session_drop_put_options(session);
 }
 
 /* Inlined twice, because a call would cost sessions without a trace as much as the trace itself. */
@@ -440,7 +518,7 @@ static inline __attribute__((always_inline)) bool execute_parsed(bs_server *serv
         if (!alone && !bs_remote_may_reply(session))
             return false;
         if (parsed == BS_BAD_FORMAT)
-            bs_count_bad_line(server, line, length);
+            bs_count_bad_line(server, session, line, length);
         bs_reply(server, session, parsed == BS_BAD_FORMAT ? BAD_FORMAT : "UNKNOWN_COMMAND\r\n", BS_HOLD_NONE);
         return true;
     }

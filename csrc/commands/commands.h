@@ -8,12 +8,15 @@
 /* Executes one command line without its CR LF. Returns false if it must wait, and then the session is stalled. */
 bool bs_execute(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now);
 
-/* A line gets BAD_FORMAT: if it is a put, it counts as refused. */
-void bs_count_bad_line(bs_server *server, const char *line, size_t length);
+/* A line gets BAD_FORMAT: if it is a put, it counts as refused and has spent its options. */
+void bs_count_bad_line(bs_server *server, bs_session *session, const char *line, size_t length);
 
 /* A command has been executed or refused: if it is complete, it is timed. `outstanding` is bs_remote_outstanding before
  * it. */
 void bs_command_done(bs_server *server, bs_session *session, uint32_t outstanding);
+
+/* Sets the options of the session's next put from the arguments of `with`. Returns false without memory. */
+bool bs_execute_with(bs_session *session, const char *text, size_t length);
 
 /* Executes the put whose body session->incoming is complete. */
 void bs_execute_body(bs_server *server, bs_session *session, bs_now now);

@@ -8,7 +8,7 @@ enum { STALE_ALLOWED = 64 };
 static uint32_t second_of(const bs_job *job)
 {
     const int64_t since = job->created_at > 0 ? job->created_at : 0;
-    const uint64_t second = (uint64_t)(since + BS_SECOND - 1) / BS_SECOND + job->tube->policy->expires;
+    const uint64_t second = (uint64_t)(since + BS_SECOND - 1) / BS_SECOND + bs_expiry_of(job);
     return second < UINT32_MAX ? (uint32_t)second : UINT32_MAX;
 }
 
@@ -19,7 +19,7 @@ static int64_t time_of(uint32_t second)
 
 bool bs_expiry_reached(const bs_job *job, int64_t wall)
 {
-    return time_of(second_of(job)) <= wall;
+    return bs_expiry_of(job) && time_of(second_of(job)) <= wall;
 }
 
 /* Returns the job of an entry if it is still in the tube, or NULL. */

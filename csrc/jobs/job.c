@@ -17,9 +17,33 @@ static size_t record_size(uint32_t body_size, bool separate)
     return size > sizeof(bs_job) ? size : sizeof(bs_job);
 }
 
-bs_job *bs_job_new(uint64_t id, uint32_t body_size, bool separate)
+/* Returns the offset of the attributes. */
+static size_t attributes_at(uint32_t body_size, bool separate)
 {
-    bs_job *job = malloc(record_size(body_size, separate));
+    const size_t unit = _Alignof(bs_job_attributes);
+    return (record_size(body_size, separate) + unit - 1) / unit * unit;
+}
+
+bs_job_attributes *bs_job_attributes_of(const bs_job *job)
+{
+    assert(job->has_attributes);
+    return (bs_job_attributes *)((char *)job + attributes_at(job->body_size, job->separate));
+}
+
+bool bs_job_has_key(const bs_job *job)
+{
+    static const uint8_t none[BS_KEY_BYTES];
+    return job->has_attributes && memcmp(bs_job_attributes_of(job)->key, none, BS_KEY_BYTES) != 0;
+}
+
+static size_t size_with_attributes(uint32_t body_size, bool separate)
+{
+    return attributes_at(body_size, separate) + sizeof(bs_job_attributes);
+}
+
+bs_job *bs_job_new(uint64_t id, uint32_t body_size, bool separate, bool attributes)
+{
+    bs_job *job = malloc(attributes ? size_with_attributes(body_size, separate) : record_size(body_size, separate));
     if (!job)
         return NULL;
     memset(job, 0, separate ? record_size(body_size, true) : offsetof(bs_job, inline_body));
@@ -27,6 +51,9 @@ bs_job *bs_job_new(uint64_t id, uint32_t body_size, bool separate)
     job->body_size = body_size;
     job->place = BS_NO_PLACE;
     job->separate = separate;
+    job->has_attributes = attributes;
+    if (attributes)
+        *bs_job_attributes_of(job) = (bs_job_attributes){.expires = 0};
     return job;
 }
 
@@ -51,6 +78,9 @@ uint64_t bs_job_bytes(uint32_t body_size)
 
 uint64_t bs_job_record_bytes(const bs_job *job)
 {
+    enum { KEY_ENTRY = 16 }; /* in the table of keys */
+    if (job->has_attributes)
+        return memory_of(size_with_attributes(job->body_size, job->separate)) + KEY_ENTRY;
     return job->separate ? memory_of(record_size(0, true)) : bs_job_bytes(job->body_size);
 }
 

@@ -13,14 +13,15 @@ typedef struct bs_tube bs_tube;
 /* The numbers of the binlog's Jobrec. */
 enum { BS_INVALID = 0, BS_READY = 1, BS_RESERVED = 2, BS_BURIED = 3, BS_DELAYED = 4 };
 
-enum { BS_JOB_GEN_BITS = 10, BS_JOB_GEN_MASK = (1 << BS_JOB_GEN_BITS) - 1 };
+enum { BS_JOB_GEN_BITS = 9, BS_JOB_GEN_MASK = (1 << BS_JOB_GEN_BITS) - 1 };
 
-/* One allocation with its body, or with a bs_body_place if the body is `separate`. The fields are ordered without
- * padding, because a server may hold millions of jobs. */
+/* One allocation with its body, or with a bs_body_place if the body is `separate`; then its attributes, if it has any.
+ * The fields are ordered without padding, because a server may hold millions of jobs. */
 typedef struct bs_job {
     uint64_t id;
     int64_t created_at;           /* wall */
-    int64_t at;                   /* Delayed, Reserved: deadline, mono; Ready, Buried: since when, wall */
+    int64_t at;                   /* Delayed, Reserved: deadline, mono; Ready, Buried: since when, wall; before its
+                                   * insert: 0, or the exact delay, nanoseconds */
     bs_tube *tube;
     uint32_t pri;
     uint32_t delay;               /* seconds */
@@ -42,7 +43,8 @@ typedef struct bs_job {
     uint16_t in_run : 1;          /* in the run of ready_jobs.h, not in the heap */
     uint16_t has_short : 1;       /* the last short entry supersedes parts of the full one */
     uint16_t reserve_written : 1; /* Reserved: the reserve has an entry, or needs none */
-    uint16_t gen : 10;            /* binlog generation of its last entry, modulo 1 << BS_JOB_GEN_BITS */
+    uint16_t has_attributes : 1;  /* bs_job_attributes follow */
+    uint16_t gen : 9;             /* binlog generation of its last entry, modulo 1 << BS_JOB_GEN_BITS */
     char inline_body[];           /* unless it is `separate` */
 } bs_job;
 
@@ -63,6 +65,15 @@ typedef struct {
 
 #define BS_NO_OFFSET UINT32_MAX
 
+enum { BS_KEY_BYTES = 16 };
+
+/* What `with` has set for the life of a job. Jobs without attributes have no memory for them. */
+typedef struct {
+    uint8_t key[BS_KEY_BYTES]; /* unique_keys.h; zeros: none */
+    uint32_t window;           /* reserved; zero */
+    uint32_t expires;          /* seconds after its put; deletes a job that is ready or delayed; 0: never */
+} bs_job_attributes;
+
 /* Of a job with a separate body. */
 static inline bs_body_place *bs_job_body_place(const bs_job *job)
 {
@@ -80,6 +91,11 @@ static inline char *bs_job_body(const bs_job *job)
     return job->separate ? bs_job_body_place(job)->loaded->bytes : (char *)job->inline_body;
 }
 
+/* Of a job with attributes. */
+bs_job_attributes *bs_job_attributes_of(const bs_job *job);
+
+bool bs_job_has_key(const bs_job *job);
+
 extern const bs_heap_kind bs_job_kind;
 
 /* Returns the memory of a job with such a body: the allocation, 8 bytes in its tube, about 14 in the table of ids. */
@@ -88,8 +104,9 @@ uint64_t bs_job_bytes(uint32_t body_size);
 /* The same for this job, without a separate body. */
 uint64_t bs_job_record_bytes(const bs_job *job);
 
-/* Allocates a job, zeroed, with space for its body, or with a separate body that is not loaded. NULL without memory. */
-bs_job *bs_job_new(uint64_t id, uint32_t body_size, bool separate);
+/* Allocates a job, zeroed, with space for its body, or with a separate body that is not loaded, and for attributes. NULL
+ * without memory. */
+bs_job *bs_job_new(uint64_t id, uint32_t body_size, bool separate, bool attributes);
 
 /* Frees a job and its body, which is in no list. */
 void bs_job_free(bs_job *job);

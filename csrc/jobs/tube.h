@@ -37,7 +37,7 @@ struct bs_tube {
     bs_ready ready;
     bs_heap delayed;         /* by deadline */
     bs_heap buried;          /* by the order of burying */
-    bs_priority_heap expiring; /* with bs_policy.expires: expiry.h */
+    bs_priority_heap expiring; /* jobs that expire: expiry.h */
     struct bs_tube *truncated; /* has the jobs that a truncate deletes, or NULL: queue.h */
     bs_watch *first_waiter;
     bs_watch *last_waiter;

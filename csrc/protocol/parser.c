@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "protocol/put_options.h"
 #include "protocol/tube_name.h"
 
 typedef enum {
@@ -20,7 +21,8 @@ typedef enum {
     TUBE_DELAY,
     TUBE_STATE_ID_COUNT,
     TIMEOUT_ID,
-    BATCH_TIMEOUT
+    BATCH_TIMEOUT,
+    OPTIONS
 } arguments;
 
 typedef struct {
@@ -66,6 +68,7 @@ static const word words[] = {
     WORD("wait ", BS_VERB_WAIT, TIMEOUT_ID),
     WORD("reserve-abort", BS_VERB_RESERVE_ABORT, NOTHING),
     WORD("reserve-batch ", BS_VERB_RESERVE_BATCH, BATCH_TIMEOUT),
+    WORD("with ", BS_VERB_WITH, OPTIONS),
 };
 
 const char *const bs_state_names[BS_STATES] = {"any", "ready", "reserved", "buried", "delayed"};
@@ -182,6 +185,14 @@ static bool read_put(rest *r, bs_command *command)
     return complete;
 }
 
+static bool read_options(rest *r, bs_command *command)
+{
+    bs_put_options options;
+    command->name = r->at;
+    command->name_length = (size_t)(r->end - r->at);
+    return bs_put_options_parse(command->name, command->name_length, &options);
+}
+
 static bool read_arguments(arguments kind, rest *r, bs_command *command)
 {
     switch (kind) {
@@ -214,6 +225,8 @@ static bool read_arguments(arguments kind, rest *r, bs_command *command)
     case BATCH_TIMEOUT:
         return read_u32(r, &command->batch) && command->batch > 0 && command->batch <= BS_BATCH_MAX &&
                read_u32(r, &command->number) && command->number <= INT32_MAX && at_end(r);
+    case OPTIONS:
+        return read_options(r, command);
     }
     abort();
 }

@@ -23,7 +23,7 @@ typedef struct {
     uint32_t ttr;    /* seconds */
     uint32_t number; /* body bytes, timeout in seconds, or how many jobs to kick or to list */
     uint32_t batch;  /* most jobs of a batch; 0: no batch */
-    const char *name;
+    const char *name; /* of a tube; of `with`: its arguments */
     size_t name_length;
     uint8_t state;   /* of the jobs to list, as in job.h; 0: any */
     bool malformed;  /* counted, then answered with BAD_FORMAT */

@@ -1,6 +1,7 @@
 #include "queue/job_lifetime.h"
 
 #include "base/clock.h"
+#include "jobs/expiry.h"
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
 #include "queue/job_waits.h"
@@ -18,10 +19,11 @@ void bs_queue_drop_job(bs_queue *queue, bs_job *job)
     bs_refs_free_unused(queue, tube);
 }
 
-bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t body_size)
+bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t body_size, bool attributes)
 {
     const bool separate = queue->bodies && !tube->remote;
-    bs_job *job = separate ? bs_bodies_new_job(queue->bodies, id, body_size) : bs_job_new(id, body_size, false);
+    bs_job *job = separate ? bs_bodies_new_job(queue->bodies, id, body_size, attributes)
+                           : bs_job_new(id, body_size, false, attributes);
     if (!job)
         return NULL;
     job->tube = tube;
@@ -31,23 +33,43 @@ bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t b
     return job;
 }
 
-int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
+/* Adds the job to the tables by id and by key. 0 or -ENOMEM. */
+static int add_to_tables(bs_queue *queue, bs_job *job)
 {
     int error = bs_job_table_add(&queue->jobs, job);
+    if (error || !bs_job_has_key(job))
+        return error;
+    error = bs_unique_add(&queue->unique_keys, job);
+    if (error)
+        bs_job_table_remove(&queue->jobs, job);
+    return error;
+}
+
+static void remove_from_tables(bs_queue *queue, const bs_job *job)
+{
+    bs_job_table_remove(&queue->jobs, job);
+    if (bs_job_has_key(job))
+        bs_unique_remove(&queue->unique_keys, job);
+}
+
+int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
+{
+    int error = add_to_tables(queue, job);
     if (error)
         return error;
     job->state = job->delay ? BS_DELAYED : BS_READY;
-    job->at = job->delay ? now.mono + (int64_t)job->delay * BS_SECOND : now.wall;
+    const int64_t delay = job->at ? job->at : (int64_t)job->delay * BS_SECOND;
+    job->at = job->delay ? now.mono + delay : now.wall;
     error = bs_binlog_put(queue->binlog, job, now);
     if (error) {
-        bs_job_table_remove(&queue->jobs, job);
+        remove_from_tables(queue, job);
         return error;
     }
     queue->counters->total_jobs++;
     job->tube->total_jobs++;
     if (queue->workers > 1)
         bs_owner_set(queue->shared, job->id, queue->shard);
-    if (job->tube->policy && job->tube->policy->expires)
+    if (bs_expiry_of(job))
         bs_job_set_expiry(queue, job, now);
     if (job->delay)
         bs_job_make_delayed(queue, job);
@@ -66,7 +88,7 @@ int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
     bs_tube *tube = job->tube;
     const bool throttled = tube->throttles && tube->first_waiter; /* a tube with a waiter stays */
     bs_job_unlink(queue, job);
-    bs_job_table_remove(&queue->jobs, job);
+    remove_from_tables(queue, job);
     bs_job_waits_notify(queue, job->id, BS_SERVED_DELETED);
     bs_queue_drop_job(queue, job);
     if (throttled)

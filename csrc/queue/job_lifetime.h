@@ -4,11 +4,12 @@
 
 #include "queue/queue_state.h"
 
-/* Creates a job for a tube, not yet in the queue. NULL without memory. */
-bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t body_size);
+/* Creates a job for a tube, not yet in the queue, with zeroed attributes or without. NULL without memory. */
+bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t body_size, bool attributes);
 void bs_queue_drop_job(bs_queue *queue, bs_job *job);
 
-/* Inserts a job whose `created_at` is set. 0, -ENOSPC or -ENOMEM; the queue owns the job only after 0. */
+/* Inserts a job whose `created_at` is set, and whose key, if it has one, has no holder. 0, -ENOSPC or -ENOMEM; the queue
+ * owns the job only after 0. */
 int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now);
 
 /* Deletes a job in any state; `ended` is of entry.h. 0 or -ENOSPC. */

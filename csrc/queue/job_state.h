@@ -58,7 +58,7 @@ int bs_queue_wait_for_job(bs_queue *queue, bs_session *session, uint64_t job, bo
 /* Ends either wait. */
 void bs_queue_stop_waiting(bs_queue *queue, bs_session *session);
 
-/* Lets a job of a tube whose policy has `expires` be deleted at that age. */
+/* Lets a job that expires (expiry.h) be deleted at that age. */
 void bs_job_set_expiry(bs_queue *queue, const bs_job *job, bs_now now);
 
 /* Sets when the tube is due for the next job that expires. */

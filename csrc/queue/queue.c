@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "jobs/expiry.h"
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
 #include "queue/job_waits.h"
@@ -34,6 +35,7 @@ void bs_queue_free(bs_queue *queue)
     for (size_t i = 0; i < queue->jobs.capacity; i++)
         bs_job_free(queue->jobs.slots[i]);
     bs_job_table_free(&queue->jobs);
+    bs_unique_free(&queue->unique_keys);
     bs_job_waits_free(queue);
     bs_sessions_free(&queue->sessions);
     bs_tubes_free(&queue->tubes);
@@ -49,7 +51,7 @@ void bs_queue_free(bs_queue *queue)
 static void release_deferred(bs_queue *queue, bs_job *job, bool timed_out, bs_now now)
 {
     const bs_policy *policy = job->tube->policy;
-    if (policy && bs_policy_end_job(queue, job, now))
+    if ((policy || job->has_attributes) && bs_policy_end_job(queue, job, now))
         return;
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_job_unlink(queue, job);
@@ -141,7 +143,9 @@ void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
         job->tube->number = job->id;
     if (queue->workers > 1)
         bs_owner_set(queue->shared, job->id, queue->shard);
-    if (job->tube->policy && job->tube->policy->expires)
+    if (bs_job_has_key(job) && bs_unique_add(&queue->unique_keys, job) != 0)
+        abort();
+    if (bs_expiry_of(job))
         bs_job_set_expiry(queue, job, now);
     if (job->state == BS_BURIED) {
         if (job->at > queue->last_buried_at)
@@ -285,7 +289,7 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
         return -ENOENT;
     if (job->tube->policy)
         delay = bs_policy_delay(queue, job->tube->policy, delay);
-    if (job->tube->policy && bs_policy_ends(job, now)) {
+    if ((job->tube->policy || job->has_attributes) && bs_policy_ends(job, now)) {
         job->pri = pri;
         job->releases++;
         (void)bs_policy_end_job(queue, job, now);

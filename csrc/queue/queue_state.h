@@ -6,6 +6,7 @@
 #include "binlog/binlog.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"
+#include "jobs/unique_keys.h"
 #include "queue/session.h"
 
 /* How a wait ends: with a job, without one, or, of a wait for a job, with what has happened to that job. */
@@ -35,6 +36,7 @@ typedef struct {
 
 typedef struct {
     bs_job_table jobs;
+    bs_unique_keys unique_keys;        /* of these jobs */
     bs_tubes tubes;                    /* of this shard */
     bs_tubes remote_tubes;             /* of other shards, used or watched here */
     bs_sessions sessions;

@@ -37,6 +37,8 @@ typedef struct {
     uint32_t number;  /* of the file being read */
     bs_binlog_file *file; /* the file being read, if it has entries */
     bs_scan scan;     /* of it */
+    bs_entry_attributes attributes; /* of the last attribute entry of this file */
+    uint64_t attributes_end; /* behind it; 0: none */
     bool gap_recorded; /* this file records that the one before its number never existed */
 } recovery;
 
@@ -73,11 +75,18 @@ static void leave_file(recovery *r, const bs_job *job)
 static void delete_job(recovery *r, bs_job *job)
 {
     leave_file(r, job);
-    r->binlog->alive -= (int64_t)bs_entry_full_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
+    r->binlog->alive -= (int64_t)bs_entry_put_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
     r->binlog->owed--;
     r->jobs[job->place] = NULL;
     bs_job_table_remove(&r->queue->jobs, job);
     bs_queue_drop_job(r->queue, job);
+}
+
+/* Returns the attributes that precede this full entry, or NULL. */
+static const bs_job_attributes *attributes_before(const recovery *r, const bs_entry *entry)
+{
+    const bool of_entry = r->attributes_end == r->scan.at && r->attributes.job == entry->id;
+    return of_entry ? &r->attributes.values : NULL;
 }
 
 static int new_job(recovery *r, const bs_entry *entry, bs_job **created)
@@ -87,13 +96,16 @@ static int new_job(recovery *r, const bs_entry *entry, bs_job **created)
         bs_tubes_get(&r->queue->tubes, entry->name, entry->name_length, &r->queue->shared->last_tube);
     if (tube && r->queue->tubes.count > known)
         tube->number = UINT64_MAX; /* bs_queue_restore */
-    bs_job *job = tube ? bs_job_new(entry->id, entry->body_size, r->queue->bodies != NULL) : NULL;
+    const bs_job_attributes *attributes = attributes_before(r, entry);
+    bs_job *job = tube ? bs_job_new(entry->id, entry->body_size, r->queue->bodies != NULL, attributes != NULL) : NULL;
     if (!job || bs_job_table_add(&r->queue->jobs, job) != 0) {
         bs_job_free(job);
         return -ENOMEM;
     }
     r->queue->counters->tubes = r->queue->tubes.count;
     job->tube = tube;
+    if (attributes)
+        *bs_job_attributes_of(job) = *attributes;
     tube->jobs++;
     tube->bytes += entry->body_size;
     r->queue->counters->job_bytes += bs_job_record_bytes(job);
@@ -101,7 +113,7 @@ static int new_job(recovery *r, const bs_entry *entry, bs_job **created)
     job->place = r->job_count;
     r->jobs[r->job_count++] = job;
     r->binlog->owed++;
-    r->binlog->alive += (int64_t)bs_entry_full_size(job);
+    r->binlog->alive += (int64_t)bs_entry_put_size(job);
     *created = job;
     return 0;
 }
@@ -109,6 +121,11 @@ static int new_job(recovery *r, const bs_entry *entry, bs_job **created)
 /* 0, or a negative errno. */
 static int apply_full(recovery *r, const bs_entry *entry, bs_job *job)
 {
+    /* The attributes before the last full entry count. The memory of a job cannot change its size. */
+    if (job && job->has_attributes != (attributes_before(r, entry) != NULL)) {
+        delete_job(r, job);
+        job = NULL;
+    }
     if (job) {
         leave_file(r, job);
         if (job->has_short)
@@ -145,6 +162,11 @@ static int apply(recovery *r, const bs_entry *entry, bs_job *job)
 {
     if (entry->length_of) {
         take_length(r, entry);
+        return 0;
+    }
+    if (entry->attributes.job) {
+        r->attributes = entry->attributes;
+        r->attributes_end = r->scan.offset;
         return 0;
     }
     if (!bs_entry_has_no_job(entry))
@@ -280,6 +302,7 @@ static int read_opened(recovery *r, const char *name, int fd)
         return 0;
     }
     r->file = bs_binlog_add_file(r->binlog, r->number, BS_ENTRY_HEADER);
+    r->attributes_end = 0;
     int error = read_entries(r);
     if (!error)
         truncate_zeros(r, name);

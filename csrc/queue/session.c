@@ -21,6 +21,12 @@ void bs_session_reply(bs_session *session, const char *bytes, size_t length, bs_
         session->may_leave = before + length;
 }
 
+void bs_session_drop_put_options(bs_session *session)
+{
+    free(session->put_options);
+    session->put_options = NULL;
+}
+
 void bs_session_sent(bs_session *session, size_t length)
 {
     assert(length <= session->may_leave);
@@ -77,6 +83,7 @@ static void free_session(bs_session *session)
     bs_bytes_free(&session->in);
     bs_bytes_free(&session->out);
     free(session->incoming);
+    free(session->put_options);
     free(session->remote);
     free(session);
 }

@@ -19,6 +19,7 @@
 #include "binlog/binlog.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"
+#include "protocol/put_options.h"
 
 typedef struct bs_session bs_session;
 typedef struct bs_remote bs_remote;
@@ -84,6 +85,7 @@ struct bs_session {
     bs_job *incoming;         /* the put whose body arrives */
     uint64_t remaining;       /* bytes of body, or to skip */
     const char *skip_reply;
+    bs_put_options *put_options; /* of `with`, for the next put or the one whose body arrives; owned; NULL: none */
     uint8_t input;            /* bs_input */
     uint8_t lists;            /* bit per BS_LIST_ */
     bool waiting : 1;         /* in a reserve, or for a job */
@@ -135,6 +137,9 @@ static inline bs_hold bs_session_hold(const bs_session *session)
            : session->after_sync == length ? BS_HOLD_SYNCING
                                            : BS_HOLD_WRITTEN;
 }
+
+/* The put has used its options, or was refused. */
+void bs_session_drop_put_options(bs_session *session);
 
 /* Removes bytes that have left. */
 void bs_session_sent(bs_session *session, size_t length);

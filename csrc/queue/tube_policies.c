@@ -27,12 +27,12 @@ static void reset_expiries(bs_queue *queue, bs_now now)
         tube->expires = expires;
         if (!tube->expires_changed)
             continue;
+        changed = changed || expires || tube->expiring.count > 0;
         bs_priority_free(&tube->expiring);
-        changed = changed || expires;
     }
     for (size_t i = 0; changed && i < queue->jobs.capacity; i++) {
         const bs_job *job = queue->jobs.slots[i];
-        if (job && job->tube->expires_changed && job->tube->expires)
+        if (job && job->tube->expires_changed && bs_expiry_of(job))
             bs_job_set_expiry(queue, job, now);
     }
 }
@@ -94,20 +94,21 @@ uint32_t bs_policy_backoff(bs_queue *queue, const bs_job *job)
     return delay < policy->backoff_max ? (uint32_t)delay : policy->backoff_max;
 }
 
-static bool has_expired(const bs_job *job, bs_now now)
-{
-    return job->tube->policy->expires && bs_expiry_reached(job, now.wall);
-}
-
 static bool has_reached_reserves(const bs_job *job)
 {
     const bs_policy *policy = job->tube->policy;
-    return policy->max_reserves && job->reserves >= (uint64_t)policy->max_reserves * (1 + (uint64_t)job->kicks);
+    return policy && policy->max_reserves && job->reserves >= (uint64_t)policy->max_reserves * (1 + (uint64_t)job->kicks);
 }
 
 bool bs_policy_ends(const bs_job *job, bs_now now)
 {
-    return has_expired(job, now) || has_reached_reserves(job);
+    return bs_expiry_reached(job, now.wall) || has_reached_reserves(job);
+}
+
+static bs_policy_action expiry_action(const bs_job *job)
+{
+    const bs_policy *policy = job->tube->policy;
+    return policy && policy->expires == bs_expiry_of(job) ? BS_POLICY_EXPIRED : BS_POLICY_JOB_EXPIRED;
 }
 
 static void bury(bs_queue *queue, bs_job *job, bs_now now)
@@ -123,7 +124,7 @@ static bs_job *copy_job(bs_queue *queue, bs_job *job, bs_tube *tube)
     if (!bs_job_has_body(job) && bs_body_load(queue->binlog, job) != 0)
         return NULL;
     const uint64_t id = __atomic_add_fetch(&queue->shared->last_id, 1, __ATOMIC_RELAXED);
-    bs_job *copy = bs_queue_new_job(queue, tube, id, job->body_size);
+    bs_job *copy = bs_queue_new_job(queue, tube, id, job->body_size, false);
     if (!copy)
         return NULL;
     memcpy(bs_job_body(copy), bs_job_body(job), job->body_size);
@@ -165,9 +166,10 @@ bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now)
     bs_policy_action action = BS_POLICY_BURIED;
     if (!bs_policy_ends(job, now))
         return false;
-    const bool expired = has_expired(job, now);
+    const bool expired = bs_expiry_reached(job, now.wall);
+    const bs_policy_action by_age = expiry_action(job);
     if (expired && bs_queue_remove(queue, job, BS_ENDED_DELETED, now) == 0)
-        action = BS_POLICY_EXPIRED;
+        action = by_age;
     else if (!expired && policy->then == BS_THEN_MOVE && move_job(queue, job, policy->move_to, now))
         action = BS_POLICY_MOVED;
     else if (!expired && policy->then == BS_THEN_DELETE && bs_queue_remove(queue, job, BS_ENDED_DELETED, now) == 0)
@@ -184,11 +186,12 @@ void bs_policy_expire(bs_queue *queue, bs_tube *tube, bs_now now)
     bs_refs_pin(queue, tube);
     bs_job *job;
     while (!error && (job = bs_expiry_take(tube, &queue->jobs, now.wall, &queue->expiry_left))) {
+        const bs_policy_action action = expiry_action(job);
         error = bs_queue_remove(queue, job, BS_ENDED_DELETED, now);
         if (error)
             bs_expiry_add(tube, &queue->jobs, job);
         else
-            queue->counters->policy_actions[BS_POLICY_EXPIRED]++;
+            queue->counters->policy_actions[action]++;
     }
     bs_schedule_expiry(queue, tube, now);
     /* The rest follows in another round, or when the binlog may have space again. */

@@ -26,14 +26,14 @@ uint32_t bs_policy_delay(bs_queue *queue, const bs_policy *policy, uint32_t dela
 /* Returns the delay of a job that comes back to a tube whose policy has a backoff. */
 uint32_t bs_policy_backoff(bs_queue *queue, const bs_job *job);
 
-/* Returns whether the policy ends a reserved job when it comes back: the job has expired, or was reserved as often as
- * the policy allows since its put or last kick. */
+/* Returns whether a reserved job ends when it comes back: it has expired, or was reserved as often as the policy allows
+ * since its put or last kick. The tube may have no policy. */
 bool bs_policy_ends(const bs_job *job, bs_now now);
 
 /* Deletes jobs that have expired, and sets the time of the next one. */
 void bs_policy_expire(bs_queue *queue, bs_tube *tube, bs_now now);
 
-/* Buries, deletes or moves a job that the policy ends; false: it does not. */
+/* Buries, deletes or moves a job that ends like that; false: it does not. */
 bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now);
 
 #endif

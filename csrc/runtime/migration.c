@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "commands/commands.h"
 #include "queue/tube_refs.h"
 #include "runtime/connection.h"
 #include "server/remote_state.h"
@@ -12,6 +13,7 @@
 #include "workers/migration_requests.h"
 
 enum { MIGRATION_BYTES_MAX = 48 * 1024 }; /* it travels in one message */
+enum { OPTIONS_MARK = ' ' }; /* at the start of the line with the options of the next put; no tube name has it */
 
 static int pack(const bs_session *session, bs_bytes *state)
 {
@@ -20,6 +22,9 @@ static int pack(const bs_session *session, bs_bytes *state)
         const bs_tube *tube = session->watches[i].tube;
         error = bs_bytes_append(state, "\n", 1) || bs_bytes_append(state, tube->name, tube->name_length);
     }
+    const bs_put_options *options = session->put_options;
+    if (options && !error)
+        error = bs_bytes_append(state, (const char[]){'\n', OPTIONS_MARK}, 2) || bs_bytes_append(state, options->text, options->length);
     return error || bs_bytes_append(state, "\n\n", 2) ||
                    bs_bytes_append(state, bs_bytes_data(&session->in), bs_bytes_length(&session->in))
                ? -ENOMEM
@@ -100,8 +105,12 @@ static int unpack(bs_core *core, bs_session *session, const char **at, const cha
     size_t length;
     const char *name = next_line(at, end, &length);
     int error = name ? bs_refs_use(queue, session, name, length) : -EINVAL;
-    while (!error && (name = next_line(at, end, &length)))
-        error = bs_refs_watch(queue, session, name, length);
+    while (!error && (name = next_line(at, end, &length))) {
+        if (name[0] != OPTIONS_MARK)
+            error = bs_refs_watch(queue, session, name, length);
+        else
+            error = bs_execute_with(session, name + 1, length - 1) ? 0 : -ENOMEM;
+    }
     return error || bs_bytes_append(&session->in, *at, (size_t)(end - *at)) != 0 ? -ENOMEM : 0;
 }
 

@@ -237,6 +237,10 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
                            size_t length)
 {
     int to = destination(server, session, command);
+    if (command->verb == BS_VERB_WITH) /* the reply follows the outstanding ones, like an echo */
+        return !bs_remote_awaits_replies(session) || may_send(server, session, session->remote->outstanding_shard)
+                   ? BS_ROUTE_LOCAL
+                   : BS_ROUTE_STALLED;
     if (to == (int)server->queue.shard || to == BS_OWNER_UNKNOWN || command->malformed) {
         if (!bs_remote_may_reply(session))
             return BS_ROUTE_STALLED;
@@ -292,15 +296,18 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
 
 int bs_remote_put(bs_server *server, bs_session *session, bs_job *job)
 {
-    char head[BS_PROXY_LINE_MAX];
+    char head[2 * BS_PROXY_LINE_MAX];
     uint32_t shard = job->tube->shard;
     if (server->peers[shard] == BS_PEER_DOWN) {
         server->queue.counters->refused_puts[BS_REFUSED_WORKER_DOWN]++;
         bs_remote_reply_in_order(server, session, "INTERNAL_ERROR\r\n");
     } else {
-        int length = snprintf(head, sizeof head,
-                              "%c%s %" PRIu64 " put %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\r\n", BS_PROXY_TUBE,
-                              job->tube->name, job->id, job->pri, job->delay, job->ttr, job->body_size - 2);
+        const bs_put_options *options = session->put_options;
+        int length = options ? snprintf(head, sizeof head, "%c%.*s\r\n", BS_PROXY_WITH, options->length, options->text)
+                             : 0;
+        length += snprintf(head + length, sizeof head - (size_t)length,
+                           "%c%s %" PRIu64 " put %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\r\n", BS_PROXY_TUBE,
+                           job->tube->name, job->id, job->pri, job->delay, job->ttr, job->body_size - 2);
         int error = request(server, session, shard, head, (size_t)length, bs_job_body(job), job->body_size);
         if (error)
             return error;

@@ -20,8 +20,9 @@
  *   0x03 REPLY          replies REPLY: keeps a local reply in order with the others
  *   0x04 +TUBE          replies 1 if the tube exists, else 0
  *   0x04 #              replies the number of jobs it holds
+ *   0x05 OPTIONS        gives its next put these options (put_options.h), without a reply
  *
- * The last two are queries of this worker, sent when no other reply is outstanding. Clients do not see their replies.
+ * The lines with 0x04 are queries of this worker, sent when no other reply is outstanding. Clients do not see their replies.
  */
 #ifndef BS_REMOTE_COMMANDS_H
 #define BS_REMOTE_COMMANDS_H
@@ -33,6 +34,7 @@ enum {
     BS_PROXY_WATCH = 2,
     BS_PROXY_ECHO = 3,
     BS_PROXY_QUERY = 4,
+    BS_PROXY_WITH = 5,
     BS_PROXY_LINE_MAX = 512
 };
 

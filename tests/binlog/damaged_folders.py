@@ -75,11 +75,27 @@ def make(kind: str, folder: Path) -> None:
     elif kind == "history":
         with Rig(folder, now=read_clocks(), history=True) as rig:
             with_deferred_entries(rig, rig.client())
+    elif kind == "attributes":
+        with Rig(folder, file_size=FILE, now=read_clocks()) as rig:
+            with_attributes(rig, rig.client())
     else:
         raise AssertionError(kind)
 
 
-KINDS = ("ours", "c", "mixed", "v5", "stopped", "history")
+KINDS = ("ours", "c", "mixed", "v5", "stopped", "history", "attributes")
+
+
+def with_attributes(rig: Rig, client: RigClient) -> None:
+    """Make jobs with attributes in several files, some of which a compaction has moved."""
+    jobs = []
+    for number in range(80):
+        client.do(b"with expires=%d unique=key-%d" % (10**6 + number, number), b"WITH")
+        jobs.append(client.put(b"job %d" % number * 5, delay=number % 2 * 10**5))
+        if number % 3:
+            client.do(b"delete %d" % jobs.pop(0), b"DELETED")
+    for job in jobs[:5]:
+        client.bury(job)
+    rig.tick()
 
 
 def with_deferred_entries(rig: Rig, client: RigClient) -> None:

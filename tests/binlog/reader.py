@@ -68,6 +68,23 @@ class Entry:
         return is_of_no_job and self.mark[:1] == bytes([MARK]) and self.pri > 0
 
     @property
+    def is_attribute_entry(self) -> bool:
+        """Whether the entry has the attributes of a job, whose full entry follows."""
+        is_of_no_job = self.state == "invalid" and not self.full and self.body_size == 0
+        return is_of_no_job and self.mark[:1] == bytes([MARK]) and self.pri == 0 and self.kicks == 1
+
+    @property
+    def unique_key(self) -> str | None:
+        """The key of an attribute entry."""
+        key = struct.pack("<4I", self.reserves, self.timeouts, self.releases, self.buries)
+        return key.hex() if any(key) else None
+
+    @property
+    def attributes_of(self) -> int:
+        """The job of an attribute entry."""
+        return self.created_at + 1
+
+    @property
     def records_reserve(self) -> bool:
         """Whether the entry has the time of a reserve without an entry of its own."""
         return self.extra & 0x7FFFFFFF != 0

@@ -37,6 +37,16 @@ def connect(server: Server, tube: str) -> AsyncClient[str]:
     return AsyncClient(("127.0.0.1", server.port), use=tube, watch=tube)
 
 
+def test_put_with_options(server: Server, name: str) -> None:
+    async def use(client: AsyncClient[str]) -> None:
+        puts = [client.put("one", unique="k", expires=1000, delay_ms=5500) for _ in range(10)]
+        first, *others = await asyncio.gather(*puts)
+        assert others == [first] * 9
+        assert (await client.stats_job(first))["delay"] == 6
+
+    run(server, name, use)
+
+
 def test_the_life_of_a_job(any_server: Server, name: str) -> None:
     async def use(client: AsyncClient[str]) -> None:
         put = await client.put("hello", priority=5, ttr=100)

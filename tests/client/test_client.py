@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import greenstalk
 import pytest
@@ -54,6 +55,7 @@ def test_features_are_asked_once(beanstalkd: Server, name: str) -> None:
         ("truncate", lambda client, job: client.truncate("default")),
         ("wait", lambda client, job: client.wait(0, job)),
         ("reserve-batch", lambda client, job: client.reserve_batch(1, 0)),
+        ("with", lambda client, job: client.put("not sent", unique="k")),
     ],
 )
 def test_a_missing_extension_is_named_and_changes_nothing(
@@ -65,6 +67,32 @@ def test_a_missing_extension_is_named_and_changes_nothing(
             use(client, job)
         assert caught.value.feature == feature
         assert client.reserve(timeout=0).body == "stays"
+
+
+def test_put_with_options(server: Server, name: str) -> None:
+    with connect(server, name) as client:
+        job = client.put("one", unique="k", expires=1000, delay_ms=5500)
+        assert client.put("two", unique="k") == job
+        stats = client.stats_job(job)
+        assert (stats["state"], stats["delay"]) == ("delayed", 6)
+        assert client.put("three", delay=7, delay_ms=0) != job
+        assert client.reserve(timeout=0).body == "three"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"unique": key} for key in ("", "a b", "ä", "k" * 129)),
+        *({"expires": 0}, {"expires": 2**32}, {"delay_ms": -1}, {"delay_ms": 2**32}),
+    ],
+)
+def test_options_that_the_server_rejects_are_not_sent(
+    server: Server, name: str, options: dict[str, Any]
+) -> None:
+    with connect(server, name) as client:
+        with pytest.raises(ValueError, match="use"):
+            client.put("x", **options)
+        assert client.reserve_job(client.put("y")).body == "y"
 
 
 def test_truncate(server: Server, name: str) -> None:

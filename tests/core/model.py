@@ -25,6 +25,7 @@ class Job:
     at: int = 0  # deadline, or for buried jobs the order of burying
     claim: int = 0  # the order of reserving
     holder: Session | None = None
+    key: str = ""  # unique in its tube
     unwritten: bool = False  # reserved by id since its last entry, which may say buried or delayed
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(
@@ -56,6 +57,7 @@ class Session:
     waiting_since: int = 0  # the order of waiting; 0: it does not wait
     awaited: int = 0  # the job that it waits for; 0: none
     until: int = NEVER
+    key: str = ""  # of its next put
     batch: int = 0  # the most jobs of the reserve that waits; 0: one, in another form
     out: bytes = b""
 
@@ -197,9 +199,18 @@ class Model:
 
     # --- commands on jobs ---
 
+    def with_key(self, session: Session, key: str) -> None:
+        session.key = key
+        session.out += b"WITH\r\n"
+
     def put(self, session: Session, pri: int, delay: int, ttr: int) -> None:
         self.last_id += 1
-        job = Job(self.last_id, session.use, pri, delay, ttr or 1, self.now)
+        key, session.key = session.key, ""
+        for other in self.jobs.values():
+            if key and (other.tube, other.key) == (session.use, key):
+                session.out += b"INSERTED %d\r\n" % other.id
+                return
+        job = Job(self.last_id, session.use, pri, delay, ttr or 1, self.now, key=key)
         self.jobs[job.id] = job
         self.total += 1
         job.tube.total += 1

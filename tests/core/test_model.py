@@ -20,8 +20,11 @@ ids = st.integers(1, 12)
 priorities = st.sampled_from([0, 1, 1023, 1024])
 delays = st.sampled_from([0, 0, 1, 2, 5])
 ttrs = st.sampled_from([0, 1, 2, 3, 60])
+keys = st.sampled_from(["k", "l"])
 
 ACTIONS = st.one_of(
+    st.tuples(st.just("with_key"), keys),
+    st.tuples(st.just("with_key"), keys),
     st.tuples(st.just("put"), priorities, delays, ttrs),
     st.tuples(st.just("put"), priorities, st.just(0), ttrs),
     st.tuples(st.just("reserve"), st.one_of(st.none(), st.integers(0, 4))),
@@ -55,6 +58,7 @@ ACTIONS = st.one_of(
 STEPS = st.lists(st.tuples(st.integers(0, SESSIONS - 1), ACTIONS), min_size=50, max_size=150)
 
 LINES = {
+    "with_key": b"with unique=%b\r\n",
     "abort": b"reserve-abort\r\n",
     "reserve_batch": b"reserve-batch %d %d\r\n",
     "reserve_job": b"reserve-job %d\r\n",
@@ -253,6 +257,11 @@ def test_a_binlog_changes_nothing_and_keeps_everything(
         assert rig.counters.total_jobs == 0
         found = sum(getattr(rig.counters, s) for s in ("ready", "delayed", "buried"))
         assert found == len(model.jobs)
+        for job in model.jobs.values():
+            if job.key:
+                client.use(job.tube.name.encode())
+                client.do(b"with unique=" + job.key.encode(), b"WITH")
+                assert client.put() == job.id
         for job in model.jobs.values():
             if job.unwritten:
                 client.do(b"delete %d" % job.id, b"DELETED")

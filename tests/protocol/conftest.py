@@ -16,7 +16,7 @@ from wire import FENCE, FENCE_REPLY, Client, Connect
 # The seconds in which most faults of several workers would show.
 EVERYDAY_WITH_TWO = (
     *("test_jobs", "test_reserve", "test_tubes", "test_stats", "test_extensions", "test_wait"),
-    *("test_reserve_abort", "test_reserve_batch"),
+    *("test_reserve_abort", "test_reserve_batch", "test_with"),
 )
 
 

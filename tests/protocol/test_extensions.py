@@ -9,7 +9,7 @@ from wire import FENCE, FENCE_REPLY, Client, Connect, in_tube, list_of
 
 BAD = b"BAD_FORMAT\r\n"
 UNKNOWN = b"UNKNOWN_COMMAND\r\n"
-FEATURES = [b"list-jobs", b"truncate", b"wait", b"reserve-abort", b"reserve-batch"]
+FEATURES = [b"list-jobs", b"truncate", b"wait", b"reserve-abort", b"reserve-batch", b"with"]
 COMMANDS = [b"features", b"list-jobs default any 0 10", b"truncate default", b"wait 0 1"]
 RESERVES = [b"reserve-abort", b"reserve-batch 1 0", b"reserve-batch 0 0"]
 

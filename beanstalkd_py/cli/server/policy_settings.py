@@ -16,7 +16,7 @@ from beanstalkd_py.cli.argument_types import (
     Duration,
     Number,
 )
-from beanstalkd_py.core.tube_policy import BURY, DELETE, MOVE, Backoff, Rate, TubePolicy
+from beanstalkd_py.core.tube_policy import BODY, BURY, DELETE, MOVE, Backoff, Rate, TubePolicy
 from beanstalkd_py.server.tube_policies import NAMES, check_pattern, check_size
 
 TABLE = "tube"
@@ -52,6 +52,12 @@ def _then(text: str) -> str:
     raise ValueError(f"invalid action {text!r}; use {BURY}, {DELETE} or {MOVE}TUBE")
 
 
+def _unique(text: str) -> str:
+    if text != BODY:
+        raise ValueError(f"invalid value {text!r}; use {BODY}")
+    return text
+
+
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "max-jobs": Number("a number of jobs", 1, INT64_MAX).parse,
     "max-bytes": Bytes(1).parse,
@@ -63,6 +69,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "max-reserved": Number("a number of jobs", 1, INT64_MAX).parse,
     "rate": _checked_by(Rate.parse),
     "expires": whole_seconds(1),
+    "unique": _unique,
 }
 
 

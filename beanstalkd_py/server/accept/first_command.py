@@ -30,7 +30,7 @@ _IGNORE = re.compile(rb"ignore " + _TUBE)
 _NAMED_TUBE = re.compile(rb"(?:stats-tube |pause-tube *)%b(?: +[0-9]+)?" % _TUBE)
 # Commands for the used tube or the watched tubes, which are the default tube at first.
 _DEFAULT_TUBE = re.compile(
-    rb"(?:put |reserve-with-timeout |reserve-batch |kick ).*"
+    rb"(?:put |reserve-with-timeout |reserve-batch |kick |with ).*"
     rb"|reserve|peek-ready|peek-delayed|peek-buried",
     re.DOTALL,
 )

@@ -69,7 +69,7 @@ ROLES = {"producer": "producers", "worker": "workers", "waiting": "waiting"}
 
 TIMED = (
     *(*COMMANDS, "reserve-job", "kick-job", "features", "list-jobs", "truncate", "wait"),
-    *("reserve-abort", "reserve-batch", "quit"),
+    *("reserve-abort", "reserve-batch", "with", "quit"),
 )
 """Commands in the order of bs_verb in csrc/api/types.h. `quit` has no reply, so no duration."""
 
@@ -82,7 +82,8 @@ REFUSED = (
 
 POLICY_ACTIONS = (
     *("default_ttr", "max_delay", "buried", "deleted", "moved"),
-    *("backoff", "max_reserved", "rate", "expired"),
+    *("backoff", "max_reserved", "rate", "expired", "job_expired"),
+    "duplicate",
 )
 """Effects of tube policies other than refused puts, in the order of bs_policy_action there."""
 

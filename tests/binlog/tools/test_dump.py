@@ -32,6 +32,7 @@ from beanstalkd_py.core.binlog_reader import Selection
 Row = dict[str, Any]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 WAIT_S = 20.0
+COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 
 def rows_of(folder: Path, selection: Selection | None = None) -> list[Row]:
@@ -109,14 +110,36 @@ def expected(entry: Entry, tube: bytes | None) -> Row:
         "ended": ended(entry),
         "length_of": f"binlog.{entry.pri}" if entry.is_length_entry else None,
         "length": entry.delay if entry.is_length_entry else None,
+        "attributes_of": None,
+        "expires_s": None,
+        "unique_key": None,
         "checksum": "right" if is_right(entry) else "foreign" if marked else None,
     }
+
+
+def expected_attributes(entry: Entry) -> Row:
+    """The row of an attribute entry: its values are not shown as those of a job."""
+    unused = dict.fromkeys(("delay_s", "ttr_s", *COUNTERS), 0)
+    return (
+        expected(entry, None)
+        | unused
+        | {
+            "kind": "attribute",
+            "created_at": entry.deadline_at,
+            "attributes_of": entry.attributes_of,
+            "expires_s": entry.ttr,
+            "unique_key": entry.unique_key,
+        }
+    )
 
 
 def all_expected(folder: Path) -> list[Row]:
     tubes: dict[int, bytes] = {}
     rows = []
     for entry in read_folder(folder):
+        if entry.is_attribute_entry:
+            rows.append(expected_attributes(entry))
+            continue
         rows.append(expected(entry, tubes.get(entry.id)))
         if entry.tube is not None:
             tubes[entry.id] = entry.tube
@@ -182,7 +205,7 @@ def test_columns_have_the_same_content(original: Path) -> None:
         fields = line[:width].split()
         assert fields[:4] == [
             f"{row['file']}:{row['offset']}",
-            row["kind"],
+            "short" if row["attributes_of"] else row["kind"],
             str(row["id"]),
             row["state"],
         ]
@@ -194,7 +217,8 @@ def test_columns_have_the_same_content(original: Path) -> None:
             row["checksum"] or "-",
         ]
         length = f" ({row['length_of']} ends at {row['length']})" if row["length_of"] else ""
-        assert line[width:] == (row["tube"] or "-") + length
+        attributes = f" (attributes of {row['attributes_of']})" if row["attributes_of"] else ""
+        assert line[width:] == (row["tube"] or "-") + length + attributes
 
 
 # --- following ------------------------------------------------------------------------------------

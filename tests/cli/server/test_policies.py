@@ -44,6 +44,7 @@ PUT = b"put 0 0 0 1\r\nx\r\n"
         ('[tube."m*"]\nrate = "100"', ['tube."m*"', "rate", "use 100/s"]),
         ('[tube."m*"]\nrelease-backoff = "1s..5s"', ["release-backoff", "use exponential:"]),
         ('[tube."m*"]\nmax-reserved = 0', ["max-reserved", "the minimum is 1"]),
+        ('[tube."m*"]\nunique = "key"', ["unique", "use body"]),
         ("tube = 1", ["tube", "must be tables"]),
     ],
 )

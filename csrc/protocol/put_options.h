@@ -1,0 +1,28 @@
+/* The options that `with` gives to the next put of its connection. */
+#ifndef BS_PUT_OPTIONS_H
+#define BS_PUT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BS_UNIQUE_MAX = 128 };
+
+/* The parsed arguments, and their text, by which they travel to another worker. */
+typedef struct {
+    bool has_delay;
+    uint32_t delay_ms; /* replaces the delay of the put */
+    const char *key;   /* in the text; NULL: none */
+    uint8_t key_length;
+    uint32_t expires;  /* seconds after the put; 0: never */
+    uint8_t length;    /* of the text */
+    char text[];
+} bs_put_options;
+
+/* Parses the arguments of a `with` line into `options`, except the text. Returns false if they are invalid. */
+bool bs_put_options_parse(const char *text, size_t length, bs_put_options *options);
+
+/* Returns an allocated copy of these arguments, parsed; NULL without memory or if they are invalid. */
+bs_put_options *bs_put_options_new(const char *text, size_t length);
+
+#endif
