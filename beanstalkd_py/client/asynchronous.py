@@ -152,19 +152,23 @@ class AsyncClient(Generic[TBody]):
         ttr: int = DEFAULT_TTR,
         *,
         unique: str | None = None,
+        window: int | None = None,
         expires: int | None = None,
         delay_ms: int | None = None,
     ) -> int:
         """Put a job into the used tube and return its id; times in seconds.
 
         `unique` is a key: if a job of the tube has it, nothing is inserted, and the result is the
-        id of that job. A job that is not reserved `expires` seconds after its put is deleted.
-        `delay_ms` replaces `delay`. These three need the extension `with`.
+        id of that job. The key is kept for `window` seconds after the end of the job. A job that is
+        not reserved `expires` seconds after its put is deleted. `delay_ms` replaces `delay`. These
+        options need the extension `with`.
 
         Raises ValueError if a number is outside 0 to 2^32 - 1.
         """
         data = commands.encoded(body, self.encoding)
-        options = commands.PutOptions(unique=unique, expires=expires, delay_ms=delay_ms)
+        options = commands.PutOptions(
+            unique=unique, window=window, expires=expires, delay_ms=delay_ms
+        )
         return await self._execute(commands.put(data, priority, delay, ttr, options))
 
     async def use(self, tube: str) -> None:

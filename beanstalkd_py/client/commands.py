@@ -70,6 +70,7 @@ class PutOptions:
     """What `with` sets for a put; None: not set."""
 
     unique: str | None = None
+    window: int | None = None
     expires: int | None = None
     delay_ms: int | None = None
 
@@ -78,6 +79,10 @@ class PutOptions:
         words = []
         if self.unique is not None:
             words.append(b"unique=" + _key(self.unique))
+        if self.window is not None:
+            if self.unique is None:
+                raise ValueError("a window needs a key: use unique")
+            words.append(b"window=%d" % _number("window", self.window, U32_MAX, 1))
         if self.expires is not None:
             words.append(b"expires=%d" % _number("expires", self.expires, U32_MAX, 1))
         if self.delay_ms is not None:

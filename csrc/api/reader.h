@@ -27,7 +27,7 @@ typedef struct {
     uint64_t full_entries;
     uint64_t short_entries;
     uint64_t lengths;  /* of these, length entries */
-    uint64_t attributes; /* and attribute entries before the full entry of their job */
+    uint64_t attributes; /* attribute entries before the full entry of their job, and ended keys */
     uint64_t at;       /* of the fault */
     uint64_t next;     /* the next valid entry, or `size` */
     bool torn;         /* the fault is an incomplete entry at the end */

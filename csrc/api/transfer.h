@@ -42,10 +42,12 @@ void bs_transfer_free(bs_transfer *transfer);
 
 struct bs_job;
 struct bs_job_table;
+struct bs_ended_keys;
 
 /* The jobs of one folder. `load_body` makes sure that a body is in memory until its next call. */
 typedef struct {
     const struct bs_job_table *jobs;
+    const struct bs_ended_keys *ended_keys;
     int (*load_body)(void *context, struct bs_job *job);
     void *context;
 } bs_transfer_source;

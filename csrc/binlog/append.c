@@ -65,14 +65,20 @@ void bs_binlog_collect(bs_binlog *binlog)
     binlog->counters->binlog_oldest = binlog->files[0].number;
 }
 
-static void leave_file(bs_binlog *binlog, const bs_job *job)
+/* A job or an ended key does not need this file any more; 0: it is in none (bs_binlog_leave_damaged). */
+static void leave_file_number(bs_binlog *binlog, uint32_t number)
 {
-    if (job->file == 0)
-        return; /* bs_binlog_leave_damaged */
-    bs_binlog_file *file = bs_binlog_find_file(binlog, job->file);
+    if (number == 0)
+        return;
+    bs_binlog_file *file = bs_binlog_find_file(binlog, number);
     assert(file && file->jobs > 0);
     if (--file->jobs == 0)
         file->empty_gen = binlog->gen;
+}
+
+static void leave_file(bs_binlog *binlog, const bs_job *job)
+{
+    leave_file_number(binlog, job->file);
 }
 
 static char *append_space(bs_binlog *binlog, size_t size)
@@ -225,7 +231,7 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
     if (!binlog)
         return 0;
     int64_t size = (int64_t)bs_entry_put_size(job);
-    if (!make_space(binlog, size, binlog->owed + 1, now)) {
+    if (!make_space(binlog, size, binlog->owed + bs_entry_owed(job), now)) {
         bs_space_refused(binlog, size);
         return -ENOSPC;
     }
@@ -234,7 +240,7 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
     append_full(binlog, job, now);
     binlog->appended++;
     job->gen = binlog->gen & BS_JOB_GEN_MASK;
-    binlog->owed++;
+    binlog->owed += bs_entry_owed(job);
     binlog->alive += size;
     return 0;
 }
@@ -312,10 +318,55 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
     extend_buffer(binlog, bs_entry_encode(space, job, BS_INVALID, now.wall, false, extra, file->number));
     file->used = true;
     binlog->appended++;
-    binlog->owed--;
+    binlog->owed -= bs_entry_owed(job);
     binlog->alive -= (int64_t)bs_entry_put_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
     leave_file(binlog, job);
     return 0;
+}
+
+static void append_key(bs_binlog *binlog, bs_ended_key *ended, bs_now now)
+{
+    bs_entry_attributes content = {.job = ended->job, .until = ended->until};
+    memcpy(content.values.key, ended->key, BS_KEY_BYTES);
+    char *space = append_space(binlog, BS_ENTRY_SHORT);
+    bs_binlog_file *file = bs_binlog_current_file(binlog);
+    extend_buffer(binlog, bs_entry_encode_attributes(space, bs_binlog_unused_id(binlog), &content, now.wall,
+                                                     file->number));
+    file->used = true;
+    file->jobs++;
+    ended->file = file->number;
+    binlog->alive += BS_ENTRY_SHORT;
+}
+
+int bs_binlog_end_key(bs_binlog *binlog, bs_ended_key *ended, bs_now now)
+{
+    if (!binlog)
+        return 0;
+    /* The entry uses the space that was owed to it, as that of the delete. */
+    if (!make_space(binlog, BS_ENTRY_SHORT, 0, now))
+        return -ENOSPC;
+    append_key(binlog, ended, now);
+    binlog->appended++;
+    return 0;
+}
+
+void bs_binlog_forget_key(bs_binlog *binlog, bs_ended_key *ended)
+{
+    if (!binlog || ended->file == 0)
+        return;
+    leave_file_number(binlog, ended->file);
+    binlog->alive -= BS_ENTRY_SHORT;
+    ended->file = 0;
+}
+
+bool bs_binlog_move_key(bs_binlog *binlog, bs_ended_key *ended, bs_now now)
+{
+    if (!make_space(binlog, BS_ENTRY_SHORT, binlog->owed, now))
+        return false;
+    bs_binlog_forget_key(binlog, ended);
+    append_key(binlog, ended, now);
+    binlog->counters->records_migrated++;
+    return true;
 }
 
 bool bs_binlog_can_delete_all(const bs_binlog *binlog)

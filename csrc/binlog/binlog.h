@@ -11,14 +11,15 @@
  * is published (api/server.h).
  *
  * Invariants:
- *   B1  The current file and the preallocated ones have space for a short entry for every live job (`owed`), so that
- *       every job can be deleted on a full disk. Only a start on a full disk can break this.
+ *   B1  The current file and the preallocated ones have space for the short entries that end every live job (`owed`),
+ *       so that every job can be deleted on a full disk: its delete, and its ended key, if it has a window. Only a start on a full disk can break this.
  *   B2  An entry never crosses files, and an attribute entry is in the file of the full entry behind it.
- *   B3  Only the oldest file is removed, only when no live job has its full entry there, and only after the sync of
- *       everything written when the last job left it.
+ *   B3  Only the oldest file is removed, only when no live job has its full entry there and no ended key its entry, and
+ *       only after the sync of everything written when the last of them left it.
  *   B4  After a failed write or sync nothing is written, synced or acknowledged any more (`failed`).
  *   B5  `alive` is the number of bytes that a reader still needs: for each live job its full entry with the
- *       attribute entry before it, its last short entry and the short entry owed. A short entry that a later one replaces is dead.
+ *       attribute entry before it, its last short entry and the short entries owed;
+ *       and the entry of each ended key. A short entry that a later one replaces is dead.
  *   B6  Everything that recovery has read is on disk before anything depends on it, and so is every file before
  *       `unsynced_from` (unsynced.c).
  *   B7  A file records the length of an earlier one only after the sync of that one, so a shorter one is damaged. With
@@ -40,6 +41,7 @@
 #include "binlog/preallocation.h"
 #include "binlog/sync_thread.h"
 #include "binlog_files/boot_id.h"
+#include "jobs/ended_keys.h"
 #include "jobs/job.h"
 
 typedef struct bs_compaction bs_compaction;
@@ -64,7 +66,7 @@ typedef struct {
 /* A file with entries. The last one is the current file. */
 typedef struct {
     uint32_t number;
-    uint32_t jobs;      /* live, with their full entry here */
+    uint32_t jobs;      /* live, with their full entry here, and ended keys */
     int64_t bytes;      /* used */
     uint64_t empty_gen; /* the generation after which no live job is here */
     int64_t unused;     /* bytes on disk of a preallocated file that was never written to, or 0 */
@@ -80,6 +82,7 @@ typedef struct {
 
 typedef struct {
     const bs_job_table *jobs;
+    bs_ended_keys *ended_keys; /* of the queue */
     bs_counters *counters;
     bs_shared *shared;
     bs_events *events;
@@ -120,7 +123,7 @@ typedef struct {
     bool full;             /* puts are refused because there is no space, which was logged */
     int64_t full_size;     /* bytes of the smallest entry refused since `full` */
 
-    uint64_t owed;  /* short entries for which space is guaranteed: one per live job */
+    uint64_t owed;  /* short entries for which space is guaranteed: bs_entry_owed of each live job */
     int64_t total;  /* bytes used in all files */
     int64_t alive;  /* without what is owed */
     uint32_t appended; /* entries since the last bs_binlog_write, moves not counted */
@@ -197,6 +200,12 @@ int64_t bs_binlog_next_round(const bs_binlog *binlog);
 /* Appends the short entry for the end of a job, BS_ENDED_ of entry.h, while the job still has its last state. Returns
  * 0, or -ENOSPC if B1 is broken. */
 int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now);
+
+/* Appends the entry of an ended key before the delete of its job. Returns 0, or -ENOSPC if B1 is broken. */
+int bs_binlog_end_key(bs_binlog *binlog, bs_ended_key *ended, bs_now now);
+
+/* The record of an ended key is about to be removed: its entry is not needed any more. */
+void bs_binlog_forget_key(bs_binlog *binlog, bs_ended_key *ended);
 
 /* Returns whether there is space for the ends of all jobs (B1). */
 bool bs_binlog_can_delete_all(const bs_binlog *binlog);

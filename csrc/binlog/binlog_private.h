@@ -40,6 +40,9 @@ bool bs_binlog_next_file(bs_binlog *binlog, bs_now now);
  * job's body cannot be read now. */
 bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now);
 
+/* Rewrites the entry of an ended key in the current file. Returns false if there is no space. */
+bool bs_binlog_move_key(bs_binlog *binlog, bs_ended_key *ended, bs_now now);
+
 /* Handles a damaged full entry: the job is in no file then (M5). */
 void bs_binlog_leave_damaged(bs_binlog *binlog, bs_job *job);
 

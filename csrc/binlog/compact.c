@@ -70,6 +70,21 @@ static void move_missed_jobs(bs_binlog *binlog, uint32_t number, bs_now now)
         if (job && job->file == number && !bs_binlog_move(binlog, job, now))
             return;
     }
+    const bs_heap *keys = &binlog->ended_keys->by_time;
+    for (uint32_t i = 0; i < keys->count; i++) {
+        bs_ended_key *ended = keys->slots[i].item;
+        if (ended->file == number && !bs_binlog_move_key(binlog, ended, now))
+            return;
+    }
+}
+
+/* Returns the record of the ended key whose entry in this file this is, or NULL. */
+static bs_ended_key *ended_key_of(const bs_binlog *binlog, const bs_entry *entry, uint32_t number)
+{
+    if (!entry->attributes.until)
+        return NULL;
+    bs_ended_key *ended = bs_ended_find(binlog->ended_keys, entry->attributes.values.key);
+    return ended && ended->file == number ? ended : NULL;
 }
 
 /* Returns the number of the oldest file with a live job, or 0 if that is the current file. */
@@ -92,7 +107,7 @@ static int64_t dead_per_alive(const bs_binlog *binlog)
     return alive > 0 ? (binlog->total - alive) / alive : 0;
 }
 
-/* Reads on in this file until a live job is found, and moves it. Returns false if none was moved. */
+/* Reads on in this file until a live job or an ended key is found, and moves it. Returns false if none was moved. */
 static bool move_one(bs_binlog *binlog, uint32_t number, int *reads, bs_now now)
 {
     bs_entry entry;
@@ -103,6 +118,9 @@ static bool move_one(bs_binlog *binlog, uint32_t number, int *reads, bs_now now)
             move_missed_jobs(binlog, number, now);
             return false;
         }
+        bs_ended_key *ended = ended_key_of(binlog, &entry, number);
+        if (ended)
+            return bs_binlog_move_key(binlog, ended, now);
         if (entry.name_length == 0)
             continue;
         bs_job *job = bs_job_table_find(binlog->jobs, entry.id);

@@ -11,7 +11,8 @@ enum {
     AT_CRC = 12,
     AT_EXTRA = 36,
     AT_MARK = 77,
-    KIND_ATTRIBUTES = 1 /* in the counter of kicks of an entry of no job */
+    KIND_ATTRIBUTES = 1, /* in the counter of kicks of an entry of no job */
+    KIND_ENDED_KEY = 2
 };
 
 /* C beanstalkd treats `crc`, `extra` and `mark` as padding. Version 5 has the same first 77 bytes. */
@@ -93,10 +94,10 @@ size_t bs_entry_encode_attributes(char *out, uint64_t id, const bs_entry_attribu
 {
     bs_entry entry = {.id = id,
                       .delay = attributes->values.window,
-                      .ttr = attributes->values.expires,
+                      .ttr = attributes->until ? attributes->until : attributes->values.expires,
                       .created_at = (int64_t)(attributes->job - 1), /* the highest id is no valid time */
                       .at = at,
-                      .kicks = KIND_ATTRIBUTES,
+                      .kicks = attributes->until ? KIND_ENDED_KEY : KIND_ATTRIBUTES,
                       .state = BS_INVALID};
     memcpy((char *)&entry + offsetof(bs_entry, reserves), attributes->values.key, BS_KEY_BYTES);
     return write_short(out, &entry, file_number);
@@ -191,7 +192,7 @@ static void decode_attributes(bs_entry *entry)
     bs_job_attributes *values = &entry->attributes.values;
     entry->attributes.job = (uint64_t)entry->created_at + 1;
     values->window = (uint32_t)entry->delay;
-    values->expires = (uint32_t)entry->ttr;
+    *(entry->kicks == KIND_ENDED_KEY ? &entry->attributes.until : &values->expires) = (uint32_t)entry->ttr;
     memcpy(values->key, (const char *)entry + offsetof(bs_entry, reserves), BS_KEY_BYTES);
     entry->delay = 0;
     entry->ttr = 0;
@@ -249,7 +250,7 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
         return (int64_t)entry->size;
     if (entry->pri > 0)
         decode_length(entry);
-    else if (entry->kicks == KIND_ATTRIBUTES)
+    else if (entry->kicks == KIND_ATTRIBUTES || (entry->kicks == KIND_ENDED_KEY && entry->ttr > 0))
         decode_attributes(entry);
     return (int64_t)entry->size;
 }

@@ -12,6 +12,7 @@
  * An Invalid entry without a body size is none of a job: it records the highest id, or the length of an earlier file
  * and the boot for which that is valid if nothing was synced, or it is an attribute entry. An attribute entry holds the
  * attributes of a job. It precedes the full entry of that job directly, in the same file, and otherwise has no effect.
+ * The entry of an ended key has the same fields (ended_keys.h).
  */
 #ifndef BS_ENTRY_H
 #define BS_ENTRY_H
@@ -35,10 +36,11 @@ enum {
 /* The last valid wall time and deadline, in the year 2262. Adding a nanosecond does not overflow. */
 #define BS_TIME_LAST (INT64_MAX - 1)
 
-/* The content of an attribute entry. */
+/* The content of an attribute entry, or of the entry of an ended key. */
 typedef struct {
     uint64_t job;
     bs_job_attributes values;
+    uint32_t until; /* of an ended key, which is the only value: bs_ended_key; else 0 */
 } bs_entry_attributes;
 
 /* It begins with Jobrec as version 7 has it. */
@@ -70,7 +72,7 @@ typedef struct {
     uint32_t length_of; /* 0, or the number of a complete file: bs_entry_encode_length */
     uint64_t length;    /* bytes of that file up to the end of its last entry */
     uint64_t length_boot; /* 0: they were on disk; else the only boot for which the length is valid (boot_id.h) */
-    bs_entry_attributes attributes; /* `job` is 0: it is no attribute entry */
+    bs_entry_attributes attributes; /* `job` is 0: it is neither an attribute entry nor an ended key */
     uint16_t tag; /* low bits of the number of the file it was written to */
     bool marked;
     bool sound; /* marked, and the checksum is right */
@@ -120,11 +122,23 @@ typedef struct {
 size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length *length, int64_t at,
                               uint32_t file_number);
 
-/* Writes an attribute entry. Its values are in fields that are otherwise unused: the job in `created_at`, window and
- * expires in `delay` and `ttr`, the key and the kind in the counters. `pri` is 0, unlike that of a length entry. `id` as
+/* Writes such an entry. Its values are in fields that are otherwise unused: the job in `created_at`, window in `delay`,
+ * expires or until in `ttr`, the key and the kind in the counters. `pri` is 0, unlike that of a length entry. `id` as
  * for a length. */
 size_t bs_entry_encode_attributes(char *out, uint64_t id, const bs_entry_attributes *attributes, int64_t at,
                                   uint32_t file_number);
+
+/* Returns the short entries that will end a job: its delete, and its ended key. */
+static inline uint64_t bs_entry_owed(const bs_job *job)
+{
+    return job->has_attributes && bs_job_attributes_of(job)->window ? 2 : 1;
+}
+
+/* Returns whether it is an attribute entry. */
+static inline bool bs_entry_has_attributes(const bs_entry *entry)
+{
+    return entry->attributes.job && !entry->attributes.until;
+}
 
 /* Writes the attribute entry of a job that has attributes. */
 static inline size_t bs_entry_encode_attributes_of(char *out, uint64_t id, const bs_job *job, int64_t at,
@@ -134,7 +148,8 @@ static inline size_t bs_entry_encode_attributes_of(char *out, uint64_t id, const
     return bs_entry_encode_attributes(out, id, &attributes, at, file_number);
 }
 
-/* Returns whether the entry is none of a job: it records the highest id or a length, or it is an attribute entry. */
+/* Returns whether the entry is none of a job: it records the highest id or a length, or it is an
+ * attribute entry or that of an ended key. */
 static inline bool bs_entry_has_no_job(const bs_entry *entry)
 {
     return entry->name_length == 0 && entry->state == BS_INVALID && entry->body_size == 0;

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/number.h"
 
-enum { FIXED_PARTS_MAX = 1280, TIME_TEXT = 19 };
+enum { FIXED_PARTS_MAX = 1408, TIME_TEXT = 19 };
 /* The name of a shard's folder takes ten more characters. */
 enum { LOCATION_WIDTH = 24, SHARD_LOCATION_WIDTH = 34 };
 enum { ID_WIDTH = 12, PRI_WIDTH = 10, SECONDS_WIDTH = 10, BYTES_WIDTH = 10 };
@@ -135,9 +135,12 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
         at = bs_write_number(PUT(at, ",\"attributes_of\":"), entry->attributes.job);
         at = bs_write_number(PUT(at, ",\"expires_s\":"), entry->attributes.values.expires);
         at = put_key(PUT(at, ",\"unique_key\":"), entry->attributes.values.key);
+        at = bs_write_number(PUT(at, ",\"window_s\":"), entry->attributes.values.window);
     } else {
-        at = PUT(at, ",\"attributes_of\":null,\"expires_s\":null,\"unique_key\":null");
+        at = PUT(at, ",\"attributes_of\":null,\"expires_s\":null,\"unique_key\":null,\"window_s\":null");
     }
+    const int64_t until = entry->attributes.until ? (int64_t)entry->attributes.until * BS_SECOND : -1;
+    at = put_json_time(dump, PUT(at, ",\"key_until\":"), until);
     /* C beanstalkd copied a foreign checksum from another entry. */
     const char *checksum = entry->sound ? "\"right\"" : entry->marked ? "\"foreign\"" : "null";
     at = PUT(bs_write_text(PUT(at, ",\"checksum\":"), checksum), "}\n");
@@ -175,7 +178,8 @@ static char *put_subject(char *at, const bs_dump_row *row)
         return PUT(bs_write_number(PUT(at, " ends at "), entry->length), ")");
     }
     if (entry->attributes.job)
-        return PUT(bs_write_number(PUT(at, "- (attributes of "), entry->attributes.job), ")");
+        return PUT(bs_write_number(entry->attributes.until ? PUT(at, "- (ended key of ") : PUT(at, "- (attributes of "),
+                                   entry->attributes.job), ")");
     return row->tube ? bs_write_bytes(at, row->tube, row->tube_length) : PUT(at, "-");
 }
 

@@ -68,7 +68,7 @@ int bs_reader_attributes_before(bs_reader *reader, uint64_t position, bs_entry_a
     if (error)
         return error;
     *attributes = entry.attributes;
-    return entry.attributes.job ? 1 : -ESTALE;
+    return bs_entry_has_attributes(&entry) ? 1 : -ESTALE;
 }
 
 static bool find_job(void *context, uint64_t id, bool last, bs_entry *entry)
@@ -234,6 +234,10 @@ static int apply_entry(bs_reader *reader)
     if (entry->length_of)
         return add_length(reader, entry);
     const uint64_t position = reader->files[reader->file_count - 1].base + reader->scan.at;
+    if (entry->attributes.until) {
+        reader->facts.attributes++;
+        return 0;
+    }
     if (entry->attributes.job) {
         reader->attributes_at = position;
         reader->attributes_of = entry->attributes.job;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/file_io.h"
 #include "binlog_files/entry.h"
@@ -141,11 +142,22 @@ static bool has_rotted(const bs_entry *entry, const bs_read_file *file)
     return entry->marked && entry->tag == (uint16_t)file->number && !entry->sound;
 }
 
+/* Writes the entry of an ended key unless its time is over. */
+static int write_key(bs_rewrite *rewrite, const bs_entry_attributes *ended)
+{
+    if ((int64_t)ended->until * BS_SECOND <= rewrite->to.wall)
+        return 0;
+    const int error = bs_file_writer_begin_entry(&rewrite->to, BS_ENTRY_SHORT);
+    return error ? error : write_attributes(&rewrite->to, ended);
+}
+
 /* Writes the job of this entry if it is the job's last one. */
 static int write_if_last(bs_rewrite *rewrite, uint64_t position, const bs_entry *last)
 {
     bs_reader *from = rewrite->from;
     bs_spot spot;
+    if (last->attributes.until)
+        return write_key(rewrite, &last->attributes);
     if (last->state == BS_INVALID)
         return 0;
     int64_t at = bs_entry_at(last, &rewrite->log_time);

@@ -6,6 +6,7 @@
 #include "api/transfer.h"
 #include "binlog_files/entry.h"
 #include "binlog_files/file_writer.h"
+#include "jobs/ended_keys.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"
 
@@ -113,6 +114,30 @@ int bs_transfer_add_source(bs_transfer *transfer, const bs_transfer_source *sour
     return 0;
 }
 
+static int write_key(bs_file_writer *to, const bs_ended_key *ended)
+{
+    int error;
+    bs_entry_attributes content = {.job = ended->job, .until = ended->until};
+    memcpy(content.values.key, ended->key, BS_KEY_BYTES);
+    char *space = bs_file_writer_reserve(to, BS_ENTRY_SHORT, &error);
+    if (space)
+        bs_bytes_extend(&to->buffer, bs_entry_encode_attributes(space, to->unused_id, &content, to->wall, to->number));
+    return error;
+}
+
+/* Writes the ended keys to every folder, because a key does not show its tube. */
+static int write_keys(bs_transfer *transfer)
+{
+    int error = 0;
+    for (uint32_t source = 0; source < transfer->source_count; source++) {
+        const bs_heap *keys = &transfer->sources[source].ended_keys->by_time;
+        for (uint32_t i = 0; i < keys->count; i++)
+            for (uint32_t shard = 0; shard < transfer->shard_count && !error; shard++)
+                error = write_key(&transfer->shards[shard], keys->slots[i].item);
+    }
+    return error;
+}
+
 int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now)
 {
     transfer->now = now;
@@ -128,6 +153,8 @@ int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now)
     int error = 0;
     for (uint32_t i = 0; i < transfer->shard_count && last_id > 0 && !error; i++) /* no entry of a job comes before */
         error = bs_file_writer_append_last_id(&transfer->shards[i], last_id);
+    if (!error)
+        error = write_keys(transfer);
     return error ? error : (int64_t)transfer->job_count;
 }
 

@@ -107,6 +107,7 @@ static void set_attributes(const bs_put_options *options, const bs_job *job)
 {
     bs_job_attributes *attributes = bs_job_attributes_of(job);
     attributes->expires = options->expires;
+    attributes->window = options->window;
     if (options->key)
         bs_unique_key(attributes->key, job->tube->name, job->tube->name_length, BS_KEY_CHOSEN, options->key,
                       options->key_length);
@@ -178,9 +179,27 @@ static void do_with(bs_server *server, bs_session *session, const bs_command *co
     bs_remote_reply_in_order(server, session, done ? "WITH\r\n" : OUT_OF_MEMORY);
 }
 
-/* Inserts the job, or returns the reply that refuses it. If another job has its key, *holder is that job, and nothing is
+/* The job whose key a put has. */
+typedef struct {
+    uint64_t id; /* 0: none */
+    bs_hold hold;
+} key_owner;
+
+/* Returns the job that has this key, or had it and has ended within its window. */
+static key_owner owner_of_key(const bs_queue *queue, const uint8_t key[BS_KEY_BYTES], bs_now now)
+{
+    const bs_job *holder = bs_unique_holder(&queue->unique_keys, key);
+    if (holder)
+        return (key_owner){holder->id, bs_binlog_hold_job(queue->binlog, holder)};
+    const bs_ended_key *ended = bs_ended_find(&queue->ended_keys, key);
+    if (ended && !bs_ended_is_over(ended, now.wall))
+        return (key_owner){ended->job, bs_binlog_hold(queue->binlog)};
+    return (key_owner){0, BS_HOLD_NONE};
+}
+
+/* Inserts the job, or returns the reply that refuses it. If its key has an owner, *owner is that, and nothing is
  * inserted. */
-static const char *accept_job(bs_server *server, bs_session *session, bs_job *job, const bs_job **holder, bs_now now)
+static const char *accept_job(bs_server *server, bs_session *session, bs_job *job, key_owner *owner, bs_now now)
 {
     if (memcmp(bs_job_body(job) + job->body_size - 2, "\r\n", 2) != 0)
         return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
@@ -189,8 +208,9 @@ static const char *accept_job(bs_server *server, bs_session *session, bs_job *jo
     if (job->tube->policy && job->tube->policy->unique_body && job->has_attributes && !bs_job_has_key(job))
         bs_unique_key(bs_job_attributes_of(job)->key, job->tube->name, job->tube->name_length, BS_KEY_OF_BODY,
                       bs_job_body(job), job->body_size - CRLF);
-    if (bs_job_has_key(job) &&
-        (*holder = bs_unique_holder(&server->queue.unique_keys, bs_job_attributes_of(job)->key)) != NULL)
+    if (bs_job_has_key(job))
+        *owner = owner_of_key(&server->queue, bs_job_attributes_of(job)->key, now);
+    if (owner->id)
         return NULL;
     job->created_at = now.wall;
     int error = job->tube->remote ? bs_remote_put(server, session, job) : bs_queue_insert(&server->queue, job, now);
@@ -208,15 +228,15 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
     session->input = BS_INPUT_LINE;
     if (session->trace)
         bs_trace_body(server, session, id, job->body_size - 2);
-    const bs_job *holder = NULL;
-    const char *refusal = accept_job(server, session, job, &holder, now);
+    key_owner owner = {0, BS_HOLD_NONE};
+    const char *refusal = accept_job(server, session, job, &owner, now);
     if (refusal) {
         bs_queue_drop_job(&server->queue, job);
         bs_remote_reply_in_order(server, session, refusal);
-    } else if (holder) {
+    } else if (owner.id) {
         bs_queue_drop_job(&server->queue, job);
         server->queue.counters->policy_actions[BS_POLICY_DUPLICATE]++;
-        bs_reply_number(server, session, "INSERTED", holder->id, bs_binlog_hold_job(server->queue.binlog, holder));
+        bs_reply_number(server, session, "INSERTED", owner.id, owner.hold);
     } else if (!remote) {
         bs_reply_number(server, session, "INSERTED", id, written_hold(server));
     }

@@ -70,7 +70,7 @@ enum { BS_KEY_BYTES = 16 };
 /* What `with` has set for the life of a job. Jobs without attributes have no memory for them. */
 typedef struct {
     uint8_t key[BS_KEY_BYTES]; /* unique_keys.h; zeros: none */
-    uint32_t window;           /* reserved; zero */
+    uint32_t window;           /* seconds after the job's end for which it keeps its key: ended_keys.h */
     uint32_t expires;          /* seconds after its put; deletes a job that is ready or delayed; 0: never */
 } bs_job_attributes;
 

@@ -20,6 +20,12 @@ static bool read_u32(const char *at, const char *end, uint32_t *out)
     return true;
 }
 
+/* Reads a number of seconds, at least 1, that is not given yet. */
+static bool read_seconds(const char *at, const char *end, uint32_t *out)
+{
+    return *out == 0 && read_u32(at, end, out) && *out > 0;
+}
+
 /* Returns whether the word begins with this name, and skips it. */
 static bool skip_name(const char **at, const char *end, const char *name)
 {
@@ -54,7 +60,9 @@ static bool read_word(const char *at, const char *end, bs_put_options *options)
     if (skip_name(&at, end, "unique="))
         return read_key(at, end, options);
     if (skip_name(&at, end, "expires="))
-        return options->expires == 0 && read_u32(at, end, &options->expires) && options->expires > 0;
+        return read_seconds(at, end, &options->expires);
+    if (skip_name(&at, end, "window="))
+        return read_seconds(at, end, &options->window);
     return false;
 }
 
@@ -67,7 +75,7 @@ bool bs_put_options_parse(const char *text, size_t length, bs_put_options *optio
         if (!read_word(at, space ? space : end, options))
             return false;
         if (!space)
-            return true;
+            return options->key || !options->window;
         at = space + 1;
     }
 }

@@ -14,6 +14,7 @@ typedef struct {
     uint32_t delay_ms; /* replaces the delay of the put */
     const char *key;   /* in the text; NULL: none */
     uint8_t key_length;
+    uint32_t window;   /* seconds after the job's end for which it keeps the key */
     uint32_t expires;  /* seconds after the put; 0: never */
     uint8_t length;    /* of the text */
     char text[];

@@ -1,5 +1,7 @@
 #include "queue/job_lifetime.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "jobs/expiry.h"
 #include "jobs/job_owners.h"
@@ -80,9 +82,65 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
     return 0;
 }
 
+void bs_queue_free_key(bs_queue *queue, const bs_job *job)
+{
+    if (!bs_job_has_key(job))
+        return;
+    bs_unique_remove(&queue->unique_keys, job);
+    memset(bs_job_attributes_of(job)->key, 0, BS_KEY_BYTES);
+}
+
+void bs_queue_remove_ended_key(bs_queue *queue, bs_ended_key *ended)
+{
+    bs_binlog_forget_key(queue->binlog, ended);
+    queue->counters->job_bytes -= BS_ENDED_KEY_MEMORY;
+    bs_ended_remove(&queue->ended_keys, ended);
+}
+
+bs_ended_key *bs_queue_add_ended_key(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], uint64_t job, uint32_t until)
+{
+    bs_ended_key *before = bs_ended_find(&queue->ended_keys, key);
+    if (before)
+        bs_queue_remove_ended_key(queue, before);
+    queue->counters->job_bytes += BS_ENDED_KEY_MEMORY;
+    return bs_ended_add(&queue->ended_keys, key, job, until);
+}
+
+int64_t bs_queue_expire_keys(bs_queue *queue, bs_now now)
+{
+    enum { KEYS_AT_ONCE = 1000 };
+    const int64_t longest = 60 * BS_SECOND; /* the wall clock may be set forward */
+    bs_ended_key *ended;
+    for (int i = 0; (ended = bs_ended_first(&queue->ended_keys)) && bs_ended_is_over(ended, now.wall); i++) {
+        if (i == KEYS_AT_ONCE)
+            return now.mono + BS_MILLISECOND;
+        bs_queue_remove_ended_key(queue, ended);
+    }
+    if (!ended)
+        return INT64_MAX;
+    const int64_t left = (int64_t)ended->until * BS_SECOND - now.wall;
+    return now.mono + (left < longest ? left : longest);
+}
+
+/* Keeps the key of a job that is about to end, if it has a window. 0 or -ENOSPC. */
+static int keep_key(bs_queue *queue, const bs_job *job, bs_now now)
+{
+    if (!bs_job_has_key(job) || !bs_job_attributes_of(job)->window)
+        return 0;
+    const bs_job_attributes *attributes = bs_job_attributes_of(job);
+    const uint32_t until = bs_ended_until(attributes->window, now.wall);
+    bs_ended_key *ended = bs_queue_add_ended_key(queue, attributes->key, job->id, until);
+    const int error = bs_binlog_end_key(queue->binlog, ended, now);
+    if (error)
+        bs_queue_remove_ended_key(queue, ended);
+    return error;
+}
+
 int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
 {
-    int error = bs_binlog_delete(queue->binlog, job, ended, now);
+    int error = keep_key(queue, job, now);
+    if (!error)
+        error = bs_binlog_delete(queue->binlog, job, ended, now);
     if (error)
         return error;
     bs_tube *tube = job->tube;

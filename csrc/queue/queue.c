@@ -36,6 +36,7 @@ void bs_queue_free(bs_queue *queue)
         bs_job_free(queue->jobs.slots[i]);
     bs_job_table_free(&queue->jobs);
     bs_unique_free(&queue->unique_keys);
+    bs_ended_free(&queue->ended_keys);
     bs_job_waits_free(queue);
     bs_sessions_free(&queue->sessions);
     bs_tubes_free(&queue->tubes);
@@ -419,12 +420,13 @@ int64_t bs_queue_tick(bs_queue *queue, bs_now now)
     enum { EXPIRIES_PER_TICK = 1000 }; /* of all tubes, because other clients wait meanwhile */
     queue->expiry_left = EXPIRIES_PER_TICK;
     bs_binlog_write_pending_reserves(queue->binlog, now);
+    const int64_t keys_at = bs_queue_expire_keys(queue, now);
     for (;;) {
         int64_t tube_at = bs_heap_first_key(&queue->tube_times);
         int64_t session_at = bs_heap_first_key(&queue->session_times);
         int64_t next = tube_at <= session_at ? tube_at : session_at;
         if (next > now.mono || next == INT64_MAX)
-            return next;
+            return next < keys_at ? next : keys_at;
         if (tube_at <= session_at)
             tube_due(queue, bs_heap_first(&queue->tube_times), now);
         else

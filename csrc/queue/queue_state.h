@@ -4,6 +4,7 @@
 
 #include "api/types.h"
 #include "binlog/binlog.h"
+#include "jobs/ended_keys.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"
 #include "jobs/unique_keys.h"
@@ -37,6 +38,7 @@ typedef struct {
 typedef struct {
     bs_job_table jobs;
     bs_unique_keys unique_keys;        /* of these jobs */
+    bs_ended_keys ended_keys;          /* of jobs that have ended */
     bs_tubes tubes;                    /* of this shard */
     bs_tubes remote_tubes;             /* of other shards, used or watched here */
     bs_sessions sessions;

@@ -76,7 +76,7 @@ static void delete_job(recovery *r, bs_job *job)
 {
     leave_file(r, job);
     r->binlog->alive -= (int64_t)bs_entry_put_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
-    r->binlog->owed--;
+    r->binlog->owed -= bs_entry_owed(job);
     r->jobs[job->place] = NULL;
     bs_job_table_remove(&r->queue->jobs, job);
     bs_queue_drop_job(r->queue, job);
@@ -112,7 +112,7 @@ static int new_job(recovery *r, const bs_entry *entry, bs_job **created)
     r->jobs = bs_must_grow_u32(r->jobs, r->job_count, &r->job_capacity, sizeof(bs_job *));
     job->place = r->job_count;
     r->jobs[r->job_count++] = job;
-    r->binlog->owed++;
+    r->binlog->owed += bs_entry_owed(job);
     r->binlog->alive += (int64_t)bs_entry_put_size(job);
     *created = job;
     return 0;
@@ -158,10 +158,31 @@ static void take_length(recovery *r, const bs_entry *entry)
     file->length_boot = entry->length_boot;
 }
 
+static void apply_ended_key(recovery *r, const bs_entry_attributes *entry)
+{
+    bs_queue *queue = r->queue;
+    bs_ended_key *before = bs_ended_find(&queue->ended_keys, entry->values.key);
+    if (before) {
+        bs_binlog_forget_key(r->binlog, before);
+        bs_queue_remove_ended_key(queue, before);
+    }
+    if ((int64_t)entry->until * BS_SECOND <= r->now.wall)
+        return;
+    bs_ended_key *ended = bs_queue_add_ended_key(queue, entry->values.key, entry->job, entry->until);
+    ended->file = r->number;
+    r->file->used = true;
+    r->file->jobs++;
+    r->binlog->alive += BS_ENTRY_SHORT;
+}
+
 static int apply(recovery *r, const bs_entry *entry, bs_job *job)
 {
     if (entry->length_of) {
         take_length(r, entry);
+        return 0;
+    }
+    if (entry->attributes.until) {
+        apply_ended_key(r, &entry->attributes);
         return 0;
     }
     if (entry->attributes.job) {

@@ -155,6 +155,7 @@ static bool move_job(bs_queue *queue, bs_job *job, const char *name, bs_now now)
         bs_queue_drop_job(queue, copy);
         return false;
     }
+    bs_queue_free_key(queue, job);
     if (bs_queue_remove(queue, job, BS_ENDED_DELETED, now) != 0)
         bury(queue, job, now); /* the binlog has failed, and nothing is acknowledged any more */
     return true;

@@ -168,6 +168,7 @@ static int read_folder(bs_core *core, bs_now now)
                                  &server->events, core->wake_fd, &error);
     if (!core->binlog)
         return error;
+    core->binlog->ended_keys = &server->queue.ended_keys;
     server->queue.bodies = core->config.body_memory ? &core->binlog->bodies : NULL;
     return bs_recover(core->binlog, &server->queue, now);
 }
@@ -210,7 +211,8 @@ static int load_body(void *context, bs_job *job)
 
 int bs_transfer_add(bs_transfer *transfer, const bs_core *from)
 {
-    return bs_transfer_add_source(transfer, &(bs_transfer_source){&from->server.queue.jobs, load_body, from->binlog});
+    return bs_transfer_add_source(transfer, &(bs_transfer_source){&from->server.queue.jobs, &from->server.queue.ended_keys,
+                                                                      load_body, from->binlog});
 }
 
 void bs_core_free(bs_core *core)

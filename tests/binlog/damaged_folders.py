@@ -89,7 +89,8 @@ def with_attributes(rig: Rig, client: RigClient) -> None:
     """Make jobs with attributes in several files, some of which a compaction has moved."""
     jobs = []
     for number in range(80):
-        client.do(b"with expires=%d unique=key-%d" % (10**6 + number, number), b"WITH")
+        options = b"expires=%d unique=key-%d window=100000" % (10**6 + number, number)
+        client.do(b"with " + options, b"WITH")
         jobs.append(client.put(b"job %d" % number * 5, delay=number % 2 * 10**5))
         if number % 3:
             client.do(b"delete %d" % jobs.pop(0), b"DELETED")

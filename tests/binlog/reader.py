@@ -70,8 +70,17 @@ class Entry:
     @property
     def is_attribute_entry(self) -> bool:
         """Whether the entry has the attributes of a job, whose full entry follows."""
+        return self._is_of_kind(1)
+
+    @property
+    def is_ended_key(self) -> bool:
+        """Whether the entry has the key of an ended job."""
+        return self._is_of_kind(2)
+
+    def _is_of_kind(self, kind: int) -> bool:
         is_of_no_job = self.state == "invalid" and not self.full and self.body_size == 0
-        return is_of_no_job and self.mark[:1] == bytes([MARK]) and self.pri == 0 and self.kicks == 1
+        marked = self.mark[:1] == bytes([MARK])
+        return is_of_no_job and marked and self.pri == 0 and self.kicks == kind
 
     @property
     def unique_key(self) -> str | None:
@@ -81,7 +90,7 @@ class Entry:
 
     @property
     def attributes_of(self) -> int:
-        """The job of an attribute entry."""
+        """The job of an attribute entry or an ended key."""
         return self.created_at + 1
 
     @property

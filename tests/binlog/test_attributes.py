@@ -21,7 +21,7 @@ from beanstalkd_py.binlog.layout import WHOLE, Layout
 from beanstalkd_py.binlog.repair import repair
 from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.binlog.verify import verify
-from beanstalkd_py.core.clocks import Now
+from beanstalkd_py.core.clocks import Now, read_clocks
 
 FILE = 4096
 EXPIRES = 100
@@ -318,3 +318,138 @@ def test_a_full_binlog_leaves_no_key(folder: Path) -> None:
         rig.advance(SECOND)
         job = put_unique(client, b"%d" % number)
         assert client.body(job) == b"x"
+
+
+# --- keys of ended jobs ---------------------------------------------------------------------------
+
+WINDOW = 100
+WITHIN = Now(START.mono, START.wall + (WINDOW - 1) * SECOND)
+OVER = Now(START.mono, START.wall + WINDOW * SECOND)
+
+
+def end(client: RigClient, key: bytes, body: bytes = b"x") -> int:
+    """Put and delete a job whose key has a window."""
+    job = put_unique(client, b"%b window=%d" % (key, WINDOW), body)
+    client.do(b"delete %d" % job, b"DELETED")
+    return job
+
+
+def assert_keys_end(folder: Path, keys: dict[bytes, int]) -> None:
+    with Rig(folder, file_size=FILE, now=WITHIN) as rig:
+        assert rig.warnings() == []
+        client = rig.client()
+        assert {key: put_unique(client, key) for key in keys} == keys
+        rig.tick()
+        assert {key: put_unique(client, key) for key in keys} == keys
+    with Rig(folder, file_size=FILE, now=OVER) as rig:
+        client = rig.client()
+        assert all(put_unique(client, key) > job for key, job in keys.items())
+
+
+def test_ended_keys_in_memory() -> None:
+    with Rig() as rig:
+        client = rig.client()
+        empty = rig.counters.job_bytes
+        keys = {b"key-%d" % number: end(client, b"key-%d" % number) for number in range(300)}
+        assert rig.counters.job_bytes > empty + 24 * len(keys)
+        assert {key: put_unique(client, key) for key in keys} == keys
+        assert rig.advance(WINDOW * SECOND - 1) <= rig.now.mono + 1
+        assert put_unique(client, b"key-7") == keys[b"key-7"]
+        rig.advance(1)
+        assert rig.counters.job_bytes == empty
+        assert put_unique(client, b"key-7") > keys[b"key-7"]
+
+
+def test_an_ended_key_is_written_before_the_delete(folder: Path) -> None:
+    with Rig(folder) as rig:
+        job = end(rig.client(), b"k")
+    attributes, full, ended, deleted = read_folder(folder)
+    assert attributes.is_attribute_entry and attributes.delay == WINDOW
+    assert full.id == deleted.id == job
+    assert ended.is_ended_key and ended.attributes_of == job
+    assert ended.ttr == START.wall // SECOND + WINDOW
+    assert ended.unique_key == attributes.unique_key
+    assert_keys_end(folder, {b"k": job})
+
+
+def test_a_window_begins_at_the_end_of_the_job(folder: Path) -> None:
+    with Rig(folder) as rig:
+        client = rig.client()
+        job = put_unique(client, b"k window=%d" % WINDOW)
+        rig.advance(10 * WINDOW * SECOND)
+        assert put_unique(client, b"k") == job
+        client.do(b"delete %d" % job, b"DELETED")
+        rig.advance((WINDOW - 1) * SECOND)
+        assert put_unique(client, b"k") == job
+        rig.advance(SECOND)
+        later = put_unique(client, b"k window=%d" % WINDOW)
+        assert later > job
+        client.do(b"delete %d" % later, b"DELETED")
+        assert put_unique(client, b"k") == later
+
+
+def test_ended_keys_pin_their_file_and_a_compaction_moves_them(folder: Path) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        keys = {b"key-%d" % number: end(client, b"key-%d" % number) for number in range(10)}
+        for _ in range(300):
+            client.do(b"delete %d" % client.put(b"c" * 300), b"DELETED")
+        assert rig.counters.records_migrated >= len(keys)
+        assert rig.counters.binlog_current - rig.counters.binlog_oldest <= 4
+        rig.tick()
+        live = rig.counters.binlog_live_bytes
+        assert live >= len(keys) * SHORT
+        rig.stop()
+    with Rig(folder, file_size=FILE, now=WITHIN) as rig:
+        rig.tick()
+        assert rig.counters.binlog_live_bytes == live
+    assert_keys_end(folder, keys)
+
+
+def test_old_files_go_when_the_windows_are_over(folder: Path) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        for number in range(300):
+            end(client, b"key-%d" % number)
+        assert rig.counters.binlog_live_bytes >= 300 * SHORT
+        rig.advance(WINDOW * SECOND)
+        client.do(b"delete %d" % client.put(), b"DELETED")
+        rig.tick()
+        assert rig.counters.binlog_live_bytes == 0
+        assert rig.counters.binlog_current == rig.counters.binlog_oldest
+
+
+@pytest.mark.parametrize("change", [by_compact, by_repair, by_resharding])
+def test_tools_keep_ended_keys(folder: Path, change: Callable[[Path], Path]) -> None:
+    folder = folder / "jobs"
+    folder.mkdir()
+    with Rig(folder, file_size=FILE, now=read_clocks()) as rig:
+        client = rig.client()
+        client.put(b"other")
+        keys = {b"key-%d" % number: end(client, b"key-%d" % number) for number in range(60)}
+        rig.stop()
+    with Rig(change(folder), file_size=FILE, now=read_clocks()) as rig:
+        client = rig.client()
+        assert {key: put_unique(client, key) for key in keys} == keys
+
+
+def test_every_job_can_be_deleted_on_a_full_disk(folder: Path) -> None:
+    """B1 counts the entries of ended keys."""
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        try:
+            keys: dict[bytes, int] = {}
+            for number in range(1000):
+                client.do(b"with unique=%d window=%d" % (number, WINDOW), b"WITH")
+                reply = client.ask(put_line(b"f" * (number * 7 % 60)))
+                if reply == b"OUT_OF_MEMORY\r\n":
+                    break
+                keys[b"%d" % number] = int(reply.split()[1])
+            assert keys
+            for job in keys.values():
+                client.do(b"delete %d" % job, b"DELETED")
+            assert {key: put_unique(client, key) for key in keys} == keys
+        finally:
+            fault_injection.heal()
+    assert_keys_end(folder, keys)

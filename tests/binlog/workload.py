@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from core.rig import Rig, RigClient, put_line
@@ -56,6 +56,7 @@ class Step:
     job: int | None
     after: Known
     gone: bool = False
+    key: bytes = b""
 
 
 @dataclass
@@ -68,8 +69,12 @@ class Actor:
     # C beanstalkd does not write a release without delay, nor does beanstalkd_py on a full disk.
     plain_releases: bool = True
     tubes: tuple[bytes, ...] = TUBES
+    # Puts have unique keys, which stay beyond the ends of their jobs.
+    unique: bool = False
     known: dict[int, Known] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
+    keys: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Tube and key of each job."""
     pending: Step | None = None
     refused: int = 0
     steps: int = 0
@@ -102,6 +107,8 @@ class Actor:
 
     def _done(self, step: Step, replies: list[bytes]) -> None:
         job = int(replies[-1].split()[1]) if step.job is None else step.job
+        if step.key:
+            self.keys[job] = (step.after.tube, step.key)
         if step.gone:
             del self.known[job]
             self.gone.add(job)
@@ -115,8 +122,12 @@ class Actor:
         delay = dice.choice([0, 0, LONG])
         pri = dice.randrange(3000)
         job = Known(dice.choice(self.tubes), body, pri, delay, "delayed" if delay else "ready")
-        data = b"use %b\r\n" % job.tube + put_line(body, pri, delay, LONG)
-        return Step(data, [b"USING", b"INSERTED"], None, job)
+        use, put = b"use %b\r\n" % job.tube, put_line(body, pri, delay, LONG)
+        if not self.unique:
+            return Step(use + put, [b"USING", b"INSERTED"], None, job)
+        key = b"%b-%d" % (self.name.replace(" ", "-").encode(), self.steps)
+        data = use + b"with unique=%b window=%d\r\n" % (key, LONG) + put
+        return Step(data, [b"USING", b"WITH", b"INSERTED"], None, job, key=key)
 
     def _change(self, number: int) -> Step:
         dice, job = self.dice, self.known[number]
@@ -165,7 +176,7 @@ def run_steps(actor: Actor, client: RigClient, steps: int) -> None:
         actor.take(replies_in(client.ask(actor.next())))
 
 
-def check(actors: Iterable[Actor], rig: Rig) -> None:
+def check(actors: Sequence[Actor], rig: Rig) -> None:
     """Check that every acknowledged job is unchanged, and that there are no other jobs."""
     client = rig.client()
     expected: set[int] = set()
@@ -192,6 +203,18 @@ def check(actors: Iterable[Actor], rig: Rig) -> None:
         if number not in expected:
             body = client.body(number)
             assert body is None or body in pending_bodies, f"no actor put job {number}"
+    check_keys(actors, client.ask)
+
+
+def check_keys(actors: Iterable[Actor], ask: Callable[[bytes], bytes]) -> None:
+    """Check that a put with the key of any job, live or ended, inserts nothing."""
+    for actor in actors:
+        for number, (tube, key) in actor.keys.items():
+            assert ask(b"use %b\r\n" % tube) == b"USING %b\r\n" % tube
+            data = b"with unique=%b\r\n" % key + put_line(b"duplicate")
+            wanted = b"WITH\r\nINSERTED %d\r\n" % number
+            got = ask(data)
+            assert got == wanted, f"key of job {number}: {got!r}"
 
 
 def shown(client: RigClient, number: int, job: Known) -> dict[str, str]:

@@ -71,10 +71,12 @@ def test_a_missing_extension_is_named_and_changes_nothing(
 
 def test_put_with_options(server: Server, name: str) -> None:
     with connect(server, name) as client:
-        job = client.put("one", unique="k", expires=1000, delay_ms=5500)
+        job = client.put("one", unique="k", window=1000, expires=1000, delay_ms=5500)
         assert client.put("two", unique="k") == job
         stats = client.stats_job(job)
         assert (stats["state"], stats["delay"]) == ("delayed", 6)
+        client.delete(job)
+        assert client.put("two", unique="k") == job
         assert client.put("three", delay=7, delay_ms=0) != job
         assert client.reserve(timeout=0).body == "three"
 
@@ -83,6 +85,7 @@ def test_put_with_options(server: Server, name: str) -> None:
     "options",
     [
         *({"unique": key} for key in ("", "a b", "ä", "k" * 129)),
+        *({"window": 1}, {"unique": "k", "window": 0}),
         *({"expires": 0}, {"expires": 2**32}, {"delay_ms": -1}, {"delay_ms": 2**32}),
     ],
 )

@@ -26,6 +26,7 @@ class Job:
     claim: int = 0  # the order of reserving
     holder: Session | None = None
     key: str = ""  # unique in its tube
+    window: int = 0  # seconds after its end for which it keeps the key
     unwritten: bool = False  # reserved by id since its last entry, which may say buried or delayed
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(
@@ -58,6 +59,7 @@ class Session:
     awaited: int = 0  # the job that it waits for; 0: none
     until: int = NEVER
     key: str = ""  # of its next put
+    window: int = 0
     batch: int = 0  # the most jobs of the reserve that waits; 0: one, in another form
     out: bytes = b""
 
@@ -75,6 +77,9 @@ class Model:
     def __init__(self, mono: int) -> None:
         self.now = mono
         self.jobs: dict[int, Job] = {}
+        self.ended: dict[
+            tuple[str, str], tuple[int, int]
+        ] = {}  # keys of ended jobs, and until when
         self.tubes: dict[str, Tube] = {}
         self.sessions: list[Session] = []
         self.last_id = self.last_session = self.last_tube = self.turn = self.claims = 0
@@ -200,17 +205,35 @@ class Model:
     # --- commands on jobs ---
 
     def with_key(self, session: Session, key: str) -> None:
-        session.key = key
+        self.with_window(session, key, 0)
+
+    def with_window(self, session: Session, key: str, window: int) -> None:
+        session.key, session.window = key, window
         session.out += b"WITH\r\n"
+
+    def owner(self, tube: Tube, key: str) -> int:
+        """Return the id of the job that has the key, or had it and is within its window; or 0."""
+        for job in self.jobs.values():
+            if (job.tube.name, job.key) == (tube.name, key):
+                return job.id
+        number, until = self.ended.get((tube.name, key), (0, 0))
+        return number if until > self.now else 0
+
+    def _end(self, job: Job) -> None:
+        del self.jobs[job.id]
+        if job.key and job.window:
+            until = -(-self.now // SECOND) * SECOND + job.window * SECOND
+            self.ended[job.tube.name, job.key] = (job.id, until)
 
     def put(self, session: Session, pri: int, delay: int, ttr: int) -> None:
         self.last_id += 1
         key, session.key = session.key, ""
-        for other in self.jobs.values():
-            if key and (other.tube, other.key) == (session.use, key):
-                session.out += b"INSERTED %d\r\n" % other.id
-                return
-        job = Job(self.last_id, session.use, pri, delay, ttr or 1, self.now, key=key)
+        owner = self.owner(session.use, key) if key else 0
+        if owner:
+            session.out += b"INSERTED %d\r\n" % owner
+            return
+        job = Job(self.last_id, session.use, pri, delay, ttr or 1, self.now)
+        job.key, job.window = key, session.window if key else 0
         self.jobs[job.id] = job
         self.total += 1
         job.tube.total += 1
@@ -285,7 +308,7 @@ class Model:
         if job is None or job.holder not in (None, session):
             session.out += b"NOT_FOUND\r\n"
             return
-        del self.jobs[number]
+        self._end(job)
         job.tube.deletes += 1
         session.out += b"DELETED\r\n"
         self._answer_waiters(job, b"DELETED")
@@ -338,7 +361,7 @@ class Model:
     def truncate(self, session: Session, name: str) -> None:
         free = [j for j in self.jobs.values() if j.tube.name == name and j.state != "reserved"]
         for job in free:
-            del self.jobs[job.id]
+            self._end(job)
             self._answer_waiters(job, b"DELETED")
         session.out += b"TRUNCATED %d\r\n" % len(free)
         self._let_go()

@@ -24,7 +24,7 @@ keys = st.sampled_from(["k", "l"])
 
 ACTIONS = st.one_of(
     st.tuples(st.just("with_key"), keys),
-    st.tuples(st.just("with_key"), keys),
+    st.tuples(st.just("with_window"), keys, st.integers(1, 3)),
     st.tuples(st.just("put"), priorities, delays, ttrs),
     st.tuples(st.just("put"), priorities, st.just(0), ttrs),
     st.tuples(st.just("reserve"), st.one_of(st.none(), st.integers(0, 4))),
@@ -59,6 +59,7 @@ STEPS = st.lists(st.tuples(st.integers(0, SESSIONS - 1), ACTIONS), min_size=50, 
 
 LINES = {
     "with_key": b"with unique=%b\r\n",
+    "with_window": b"with unique=%b window=%d\r\n",
     "abort": b"reserve-abort\r\n",
     "reserve_batch": b"reserve-batch %d %d\r\n",
     "reserve_job": b"reserve-job %d\r\n",
@@ -257,11 +258,14 @@ def test_a_binlog_changes_nothing_and_keeps_everything(
         assert rig.counters.total_jobs == 0
         found = sum(getattr(rig.counters, s) for s in ("ready", "delayed", "buried"))
         assert found == len(model.jobs)
-        for job in model.jobs.values():
-            if job.key:
-                client.use(job.tube.name.encode())
-                client.do(b"with unique=" + job.key.encode(), b"WITH")
-                assert client.put() == job.id
+        keys = {(job.tube.name, job.key) for job in model.jobs.values() if job.key}
+        for tube_name, key in keys | model.ended.keys():
+            client.use(tube_name.encode())
+            client.do(b"with unique=" + key.encode(), b"WITH")
+            owner = model.owner(Tube(tube_name, 0), key)
+            assert client.put() == (owner or int(rig.shared.last_id))
+            if not owner:
+                client.do(b"delete %d" % int(rig.shared.last_id), b"DELETED")
         for job in model.jobs.values():
             if job.unwritten:
                 client.do(b"delete %d" % job.id, b"DELETED")

@@ -428,7 +428,7 @@ SCENARIOS = [
 
 
 def run(recording: Recording, scenario: Scenario, seed: str, each: int) -> int:
-    recording.actors = [Actor(f"{seed} {i}", put_share=0.2) for i in range(4)]
+    recording.actors = [Actor(f"{seed} {i}", put_share=0.2, unique=i % 2 == 0) for i in range(4)]
     scenario(recording, random.Random(seed))
     return check_images(recording, each, seed)
 

@@ -104,7 +104,8 @@ def of_dump(row: Row) -> Row:
     if "what" in row:
         return {"offset": row["offset"], "what": row["what"]}
     assert row["length_of"] is None, "a length entry has no row"
-    left_out = ("file", "length_of", "length", "attributes_of", "expires_s", "unique_key")
+    left_out = ("file", "length_of", "length", "attributes_of", "expires_s")
+    left_out += ("unique_key", "window_s", "key_until")
     text = {name: value for name, value in row.items() if name not in left_out}
     for name in ("created_at", "event_at", "deadline_at", "reserved_at"):
         text[name] = nanoseconds(text[name])

@@ -55,9 +55,18 @@ def state_of_put(client: Client, put: bytes = PUT) -> str:
         (b"with unique=k\x80", BAD),
         (b"with unique=" + b"k" * 129, BAD),
         (b"with window=1", BAD),
+        (b"with window=1 expires=1", BAD),
+        (b"with unique=k window=0", BAD),
+        (b"with unique=k window=1 window=1", BAD),
+        (b"with window=4294967296 unique=k", BAD),
+        (b"with window=4294967295 unique=k", WITH),
         (b"with unique=!~=", WITH),
         (b"with unique=expires=1", WITH),
-        (b"with unique=%b expires=4294967295 delay-ms=4294967295" % (b"k" * 128), WITH),
+        (
+            b"with unique=%b window=4294967295 expires=4294967295 delay-ms=4294967295"
+            % (b"k" * 128),
+            WITH,
+        ),
         (b"with expires=0", BAD),
         (b"with expires=", BAD),
         (b"with expires=4294967296", BAD),
@@ -274,3 +283,18 @@ def test_a_pipeline_of_duplicates(client: Client) -> None:
     replies = client.replies(2 * count)
     assert replies[::2] == [WITH] * count
     assert len(set(replies[1::2])) == 1
+
+
+def test_a_window_keeps_the_key_of_an_ended_job(client: Client) -> None:
+    job = put_unique(client, b"k window=2")
+    assert client.reserve() == job
+    assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+    begin = time.monotonic()
+    assert put_unique(client) == job
+    assert client.ask(b"peek %d\r\n" % job) == b"NOT_FOUND\r\n"
+    while (later := put_unique(client)) == job:
+        assert time.monotonic() - begin < 5
+        time.sleep(0.05)
+    assert time.monotonic() - begin > 1
+    assert client.ask(b"delete %d\r\n" % later) == b"DELETED\r\n"
+    assert put_unique(client) > later

@@ -113,6 +113,8 @@ def expected(entry: Entry, tube: bytes | None) -> Row:
         "attributes_of": None,
         "expires_s": None,
         "unique_key": None,
+        "window_s": None,
+        "key_until": None,
         "checksum": "right" if is_right(entry) else "foreign" if marked else None,
     }
 
@@ -127,7 +129,9 @@ def expected_attributes(entry: Entry) -> Row:
             "kind": "attribute",
             "created_at": entry.deadline_at,
             "attributes_of": entry.attributes_of,
-            "expires_s": entry.ttr,
+            "expires_s": 0 if entry.is_ended_key else entry.ttr,
+            "window_s": entry.delay,
+            "key_until": entry.ttr * 10**9 if entry.is_ended_key else None,
             "unique_key": entry.unique_key,
         }
     )
@@ -137,7 +141,7 @@ def all_expected(folder: Path) -> list[Row]:
     tubes: dict[int, bytes] = {}
     rows = []
     for entry in read_folder(folder):
-        if entry.is_attribute_entry:
+        if entry.is_attribute_entry or entry.is_ended_key:
             rows.append(expected_attributes(entry))
             continue
         rows.append(expected(entry, tubes.get(entry.id)))
@@ -157,7 +161,7 @@ def original(request: pytest.FixtureRequest, folder: Path) -> Path:
 def test_every_field_of_every_entry(original: Path) -> None:
     rows = rows_of(original)
     for row in rows:
-        for key in ("created_at", "event_at", "deadline_at", "reserved_at"):
+        for key in ("created_at", "event_at", "deadline_at", "reserved_at", "key_until"):
             row[key] = nanoseconds(row[key])
     assert rows == all_expected(original)
     assert rows
@@ -217,7 +221,8 @@ def test_columns_have_the_same_content(original: Path) -> None:
             row["checksum"] or "-",
         ]
         length = f" ({row['length_of']} ends at {row['length']})" if row["length_of"] else ""
-        attributes = f" (attributes of {row['attributes_of']})" if row["attributes_of"] else ""
+        what = "ended key" if row["key_until"] else "attributes"
+        attributes = f" ({what} of {row['attributes_of']})" if row["attributes_of"] else ""
         assert line[width:] == (row["tube"] or "-") + length + attributes
 
 
