@@ -216,6 +216,8 @@ def test_a_failure_is_shown_and_retried(path: Path, arguments: list[str]) -> Non
         last = metrics.sum("beanstalkd_schedule_last_tick_timestamp_seconds", **labels)
         assert last == row["last-put"]
         assert server.stderr().count("cannot put the job of") == 1
+        ready = get(port, "/-/ready")
+        assert (ready.status, "; failing schedules: often" in ready.text) == (200, True)
         scheduled.operator.do("delete", str(first_job(server)))
         assert eventually(lambda: scheduled.rows()["often"]["puts"] == 2, 20)
 

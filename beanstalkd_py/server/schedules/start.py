@@ -29,7 +29,7 @@ def start_scheduler(
     def put(schedule: Schedule, key: str | None) -> int:
         if (receiving := receiver()) is None:
             raise PutError("the server is stopping")
-        return put_job(receiving, schedule, None)
+        return put_job(receiving, schedule, key)
 
     scheduler = Scheduler(put, lambda: shared.draining, setup.schedule_progress, spawn)
     scheduler.change(setup.options.schedules)
