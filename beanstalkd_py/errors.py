@@ -93,6 +93,10 @@ class ControlError(BeanstalkdError):
     """A request on the control socket failed, or the connection was lost."""
 
 
+class PutError(BeanstalkdError):
+    """The server could not put a job of a schedule, or lost the connection before the reply."""
+
+
 class NoControlError(ControlError):
     """The control socket does not exist or cannot be reached."""
 

@@ -42,6 +42,9 @@ SHIPPED = "shipped"
 POLICIES = "tube-policies.json"
 """Has the tube policies that were set online."""
 
+SCHEDULES = "schedules.json"
+"""Has the last completed tick of each schedule."""
+
 FORMAT = 1
 MOST_SHARDS = 255
 HIGHEST_NUMBER = 2**31 - 1

@@ -15,7 +15,15 @@ from pathlib import Path
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_walk import Damage, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder
-from beanstalkd_py.binlog.layout import GUARD_TARGET, LAYOUT, LOCK, POLICIES, WHOLE, folders_of
+from beanstalkd_py.binlog.layout import (
+    GUARD_TARGET,
+    LAYOUT,
+    LOCK,
+    POLICIES,
+    SCHEDULES,
+    WHOLE,
+    folders_of,
+)
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
 from beanstalkd_py.binlog.steps import Steps
@@ -110,8 +118,9 @@ def _write(
     if folder.layout != WHOLE:
         steps.write(staging / LAYOUT, folder.layout.to_bytes())
         steps.link(staging / LOCK, Path(GUARD_TARGET))
-    with contextlib.suppress(FileNotFoundError):
-        steps.write(staging / POLICIES, read_regular(folder.top / POLICIES))
+    for name in (POLICIES, SCHEDULES):
+        with contextlib.suppress(FileNotFoundError):
+            steps.write(staging / name, read_regular(folder.top / name))
     steps.sync_folder(staging)
 
 

@@ -29,6 +29,7 @@ COMMANDS: Sections = {
         "drain": "beanstalkd_py.cli.server.administration:drain",
         "reload": "beanstalkd_py.cli.server.administration:reload",
         "policy": "beanstalkd_py.cli.server.policy:policy",
+        "schedule": "beanstalkd_py.cli.server.schedule:schedule",
         "doctor": "beanstalkd_py.cli.server.doctor:doctor",
         "bench": "beanstalkd_py.cli.server.bench:bench",
     },

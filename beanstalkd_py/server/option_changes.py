@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from beanstalkd_py.plural import counted
+from beanstalkd_py.schedules.schedule import schedule_values
 from beanstalkd_py.server.options import NS_PER_S, SYNC_NEVER, ServeOptions
 from beanstalkd_py.server.tube_policies import policy_values
 
@@ -16,6 +17,7 @@ OptionValues = dict[str, object]
 
 _RENAMED = {
     "policies": "tube",
+    "schedules": "schedule",
     "slow_ns": "slow-log",
     "sync_interval_ns": "fsync-ms",
     "verbosity": "verbose",
@@ -30,7 +32,7 @@ FIELDS = {
 CHANGEABLE = (
     *("allow", "fsync-ms", "history-age", "history-backlog", "history-size", "idle-timeout"),
     *("log-format", "max-connections", "max-job-size", "max-memory", "max-tubes"),
-    *("output-limit", "output-timeout", "send-timeout", "slow-log"),
+    *("output-limit", "output-timeout", "schedule", "send-timeout", "slow-log"),
     *("tls-ca", "tls-cert", "tls-key", "tube", "verbose"),
 )
 """The options that a reload can change; others need a restart."""
@@ -54,6 +56,7 @@ def option_values(options: ServeOptions) -> OptionValues:
     values["allow"] = ",".join(options.allow) or None
     values["colocate"] = options.colocate.decode() if options.colocate is not None else None
     values["fsync-ms"] = "never" if never else options.sync_interval_ns // NS_PER_MS
+    values["schedule"] = [schedule_values(one) for one in options.schedules] or None
     values["slow-log"] = options.slow_ns // NS_PER_MS
     values["tls-processes"] = options.tls_processes or "auto"
     values["tube"] = [policy_values(policy) for policy in options.policies] or None
@@ -63,9 +66,11 @@ def option_values(options: ServeOptions) -> OptionValues:
     return values
 
 
-def value_text(value: object) -> str:
-    """Return a value for a message; a list of policies becomes their number."""
-    return counted(len(value), "policy") if isinstance(value, list) else str(value)
+def value_text(name: str, value: object) -> str:
+    """Return the value of an option for a message; tables become their number."""
+    if isinstance(value, list):
+        return counted(len(value), "policy" if name == "tube" else name)
+    return str(value)
 
 
 def _seconds(nanoseconds: int) -> float | int | None:

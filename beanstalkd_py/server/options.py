@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from beanstalkd_py.core.tube_policy import TubePolicy
+from beanstalkd_py.schedules.schedule import Schedule
 
 if TYPE_CHECKING:
     from beanstalkd_py.archiver.store_settings import StoreSettings
@@ -79,6 +80,8 @@ class ServeOptions:
     output_timeout_ns: int = 0
     policies: tuple[TubePolicy, ...] = ()
     """The policies of tubes; the first whose pattern matches applies."""
+    schedules: tuple[Schedule, ...] = ()
+    """The jobs that the parent puts again and again. Other processes do not get them."""
     allow: tuple[str, ...] = ()
     """The networks that may connect, in CIDR notation; empty: all."""
     tls_listen: str | None = None

@@ -1,7 +1,8 @@
 """Shell sessions and Python examples in documents: running them, and comparing the output.
 
 Blocks of the language `console` are shell sessions: a line that starts with "$ " is a command, and
-the lines after it are its output. Python blocks run unchanged. All blocks run in order in one
+the lines after it are its output. Python blocks run unchanged. TOML blocks are the file
+beanstalkd-py.toml. All blocks run in order in one
 folder.
 Numbers may differ, and the port is another one. pip does nothing, because the package is installed,
 unless a session starts in a new environment.
@@ -30,6 +31,7 @@ _STDERR = ".stderr"
 # These need root, the network or a service manager; tests/cli and tests/systemd test them.
 NOT_RUN = {"sh", "text"}
 AIRFLOW = "from airflow"
+CONFIGURATION = "beanstalkd-py.toml"
 
 
 class Shell:
@@ -161,11 +163,13 @@ def run_session(name: str, folder: Path, *, is_new: bool = False) -> None:
     `is_new`: in a new environment, into which a session has to install the package.
     """
     blocks = document(name).blocks
-    assert {block.language for block in blocks} <= {"console", "python", *NOT_RUN}
+    assert {block.language for block in blocks} <= {"console", "python", "toml", *NOT_RUN}
     with shell(folder, is_new) as opened:
         for block in blocks:
             if block.language == "python" and AIRFLOW not in block.text:
                 opened.run_python(block.text)
+            elif block.language == "toml":
+                (folder / CONFIGURATION).write_text(block.text)
             elif block.language == "console":
                 for command, expected in steps(block.text):
                     assert normalised(opened.run(command)) == normalised(expected), command

@@ -24,7 +24,9 @@ def test_every_metric_is_documented(tmp_path: Path) -> None:
         *("--max-connections", "100", "--max-tubes", "100"),
         *("--max-memory", "1G", "--body-memory", "1G"),
     ]
-    with ours(*options):
+    schedule = tmp_path / "beanstalkd-py.toml"
+    schedule.write_text('[schedule.nightly]\ncron = "0 2 * * *"\ntube = "reports"\n')
+    with ours(*options, "--config", str(schedule)):
         text = get(port, "/metrics").text
     exported = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     page = document("docs/operations/metrics.md")

@@ -22,7 +22,7 @@ from beanstalkd_py.client import Delivery, Finished, Outcome
 SPARK_QUICKSTART = "docs/spark/quickstart.md"
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/schedules.md"])
 def test_sessions_work_as_printed(name: str, tmp_path: Path) -> None:
     run_session(name, tmp_path)
 

@@ -228,9 +228,9 @@ def reload(connect: Connect, as_json: bool) -> int:
         from beanstalkd_py.server.option_changes import value_text
 
         for name, value in reply["applied"].items():
-            output.write_line(f"{name} is {value_text(value)} now")
+            output.write_line(f"{name} is {value_text(name, value)} now")
         for name, value in reply["waiting"].items():
-            output.notice(f"{name} {value_text(value)} requires a restart")
+            output.notice(f"{name} {value_text(name, value)} requires a restart")
         if not reply["applied"] and not reply["waiting"]:
             output.write_line("no option has changed")
     return 1 if reply["waiting"] else 0

@@ -13,6 +13,7 @@ from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.server.config_layers import from_file, settings_of
 from beanstalkd_py.cli.server.serve import serve, serve_options
 from beanstalkd_py.server.option_changes import option_values, value_text
+from beanstalkd_py.server.options import ServeOptions
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"
@@ -33,6 +34,14 @@ def config() -> None:
     """
 
 
+def options_of(file: str) -> ServeOptions:
+    """Return the options of a configuration file. Raises click's errors."""
+    context = click.Context(serve, info_name="serve")
+    settings = from_file(serve, context, Path(file))
+    words = [word for setting in settings for word in setting.words]
+    return serve_options(serve.make_context("serve", words))
+
+
 @config.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def check(file: str) -> int:
@@ -44,11 +53,8 @@ def check(file: str) -> int:
 
     Exit status 1 if the file is invalid; stderr has the first error.
     """
-    context = click.Context(serve, info_name="serve")
     try:
-        settings = from_file(serve, context, Path(file))
-        words = [word for setting in settings for word in setting.words]
-        serve_options(serve.make_context("serve", words))
+        options_of(file)
     except click.ClickException as error:
         text = error.format_message()
         click.echo(text if file in text else f"configuration {file}: {text}", err=True)
@@ -87,5 +93,5 @@ def show(as_json: bool, words: tuple[str, ...]) -> None:
         return
     width = max(map(len, values))
     for name, value in values.items():
-        text = "-" if value is None else value_text(value)
+        text = "-" if value is None else value_text(name, value)
         click.echo(f"{name:<{width}}  {text!s:<24}  {origin.get(name, DEFAULT)}")

@@ -94,8 +94,12 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
     """Return the settings of a file. Raises ConfigError for the first invalid one."""
     import tomllib
 
-    from beanstalkd_py.cli.server import policy_settings
+    from beanstalkd_py.cli.server import policy_settings, schedule_settings
 
+    tables = {
+        policy_settings.TABLE: policy_settings.words_of_table,
+        schedule_settings.TABLE: schedule_settings.words_of_table,
+    }
     where = f"configuration {path}"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -106,11 +110,14 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
     options = settings_of(command)
     settings = []
     for name, value in table.items():
-        if name == policy_settings.TABLE:
-            settings.append(_policies(value, where))
+        if name in tables:
+            try:
+                settings.append(Setting(name, FILE, tables[name](value)))
+            except ValueError as error:
+                raise ConfigError(where, str(error)) from error
             continue
         if name not in options:
-            known = ", ".join(sorted([*options, policy_settings.TABLE]))
+            known = ", ".join(sorted([*options, *tables]))
             raise ConfigError(where, f"unknown setting {name!r}; known settings are {known}")
         value = _plain(options[name], value)
         if not isinstance(value, (str, int)):
@@ -120,16 +127,6 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
             raise ConfigError(where, f"{name}: must be {text}")
         settings.append(_setting(options[name], name, value, FILE, ctx, where))
     return settings
-
-
-def _policies(table: Any, where: str) -> Setting:
-    from beanstalkd_py.cli.server import policy_settings
-
-    try:
-        words = policy_settings.words_of(policy_settings.parse_table(table))
-    except ValueError as error:
-        raise ConfigError(where, str(error)) from error
-    return Setting(policy_settings.TABLE, FILE, words)
 
 
 def _plain(option: click.Option, value: Any) -> Any:

@@ -24,7 +24,9 @@ OPTION = "--tube-policies"
 """A hidden option with the checked policies as JSON, so that a file is read by one mechanism."""
 
 
-def _whole_seconds(minimum: int) -> Callable[[str], int]:
+def whole_seconds(minimum: int) -> Callable[[str], int]:
+    """Return the parser of a time of at least `minimum` seconds."""
+
     def parse(text: str) -> int:
         nanoseconds = Duration().parse(text)
         if nanoseconds % NS_PER_S or not minimum * NS_PER_S <= nanoseconds:
@@ -59,14 +61,14 @@ def _unique(text: str) -> str:
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "max-jobs": Number("a number of jobs", 1, INT64_MAX).parse,
     "max-bytes": Bytes(1).parse,
-    "default-ttr": _whole_seconds(1),
-    "max-delay": _whole_seconds(0),
+    "default-ttr": whole_seconds(1),
+    "max-delay": whole_seconds(0),
     "max-reserves": Number("a number of reserves", 1, UINT32_MAX).parse,
     "then": _then,
     "release-backoff": _checked_by(Backoff.parse),
     "max-reserved": Number("a number of jobs", 1, INT64_MAX).parse,
     "rate": _checked_by(Rate.parse),
-    "expires": _whole_seconds(1),
+    "expires": whole_seconds(1),
     "unique": _unique,
 }
 
@@ -111,7 +113,7 @@ def parse_table(table: Any) -> tuple[TubePolicy, ...]:
 
 
 class PoliciesType(ArgumentType):
-    """Policies as `words_of` encodes them."""
+    """Policies as `words_of_table` encodes them."""
 
     name = "json"
 
@@ -119,9 +121,9 @@ class PoliciesType(ArgumentType):
         return tuple(TubePolicy._make(fields) for fields in json.loads(text))
 
 
-def words_of(policies: tuple[TubePolicy, ...]) -> list[str]:
-    """Return the policies as an argument of a command line."""
-    return [f"{OPTION}={json.dumps(policies)}"]
+def words_of_table(table: Any) -> list[str]:
+    """Return the policies of a file's table as an argument of a command line. Raises ValueError."""
+    return [f"{OPTION}={json.dumps(parse_table(table))}"]
 
 
 assert set(_PARSERS) == set(NAMES.values())

@@ -20,8 +20,8 @@ from beanstalkd_py.cli.options import (
     option,
 )
 from beanstalkd_py.cli.output import VERSION_TEXT, notice
+from beanstalkd_py.cli.server import policy_settings, schedule_settings
 from beanstalkd_py.cli.server.config_layers import WORDS, LayeredCommand
-from beanstalkd_py.cli.server.policy_settings import OPTION, PoliciesType
 from beanstalkd_py.cli.server.serve_options import (
     check_history_options,
     check_limit_options,
@@ -179,7 +179,18 @@ _ignored = partial(
     maximum=options.MAX_METRICS_TUBES,
     default=options.DEFAULT_METRICS_TUBES,
 )
-@option(f"{OPTION} policies", kind=PoliciesType(), hidden=True, default=())
+@option(
+    f"{policy_settings.OPTION} policies",
+    kind=policy_settings.PoliciesType(),
+    hidden=True,
+    default=(),
+)
+@option(
+    f"{schedule_settings.OPTION} schedules",
+    kind=schedule_settings.SchedulesType(),
+    hidden=True,
+    default=(),
+)
 @file_option(
     "--config",
     "Read options from this TOML file; command line and environment take precedence.",
@@ -224,6 +235,10 @@ def serve_options(ctx: click.Context) -> options.ServeOptions:
     check_tls_options(ctx.params)
     check_history_options(ctx.params)
     check_limit_options(ctx.params)
+    try:
+        schedule_settings.check_bodies(ctx.params["schedules"], ctx.params["max_job_size"])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     settings = {name: value for name, value in ctx.params.items() if value is not None}
     sources = {ctx.get_parameter_source(name) for name in ("listen", "port")}
     return options.ServeOptions(

@@ -15,6 +15,7 @@ from beanstalkd_py.control.messages import Message
 from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.core.step_results import FREE_STATES, StepOutcome
 from beanstalkd_py.plural import counted
+from beanstalkd_py.schedules.schedule import schedule_values
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.parent.online_policies import Policies, with_policy, without_policy
 from beanstalkd_py.server.process.shared_memory import SharedMemory
@@ -38,6 +39,8 @@ PROGRESS_S = 0.1
 STEP_JOBS = 1000
 """Jobs that a worker deletes in one step, in less than a millisecond."""
 TRUNCATION_WAIT_S = 0.002
+STATUS_FIELDS = ("last_put", "next_tick", "puts", "errors", "error")
+"""The fields of ScheduleStatus that an answer has besides the settings."""
 PROGRESS_JOBS = 10_000
 """Jobs per progress report. The client can stop the command only at a report."""
 
@@ -73,6 +76,8 @@ class AdminCommands:
             "policies": self._list_policies,
             "policy-set": self._set_policy,
             "policy-unset": self._unset_policy,
+            "schedules": self._list_schedules,
+            "schedule-run": self._run_schedule,
         }
 
     def _list_workers(self, _: Message) -> Answer:
@@ -135,6 +140,26 @@ class AdminCommands:
         LOGGER.info("%s", text)
         yield from ()
         return {"online": len(policies)}
+
+    def _list_schedules(self, _: Message) -> Answer:
+        """Answer with a part per schedule: its settings and its status. Times are epochs."""
+        scheduler = self._server.scheduler
+        for one in scheduler.statuses() if scheduler is not None else []:
+            status = {name.replace("_", "-"): getattr(one, name) for name in STATUS_FIELDS}
+            yield {**schedule_values(one.schedule), **status}
+
+    def _run_schedule(self, request: Message) -> Answer:
+        """Put the job of a schedule now: {"id": job}."""
+        name, scheduler = request.get("name"), self._server.scheduler
+        if scheduler is None or name not in [one.schedule.name for one in scheduler.statuses()]:
+            raise errors.ControlError(f"schedule-run: no schedule {name!r}; see schedule list")
+        try:
+            job_id = scheduler.put_now(name)
+        except errors.PutError as error:
+            raise errors.ControlError(f"schedule {name}: cannot put the job: {error}") from error
+        LOGGER.info("schedule %s: job %d was put on request", name, job_id)
+        yield from ()
+        return {"id": job_id}
 
     def _compact(self, request: Message) -> Answer:
         """Compact the binlogs of all workers one by one: {"freed-bytes": bytes}."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from gevent.event import AsyncResult
 
-from beanstalkd_py import __version__, errors
+from beanstalkd_py import errors
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept.acceptor import Acceptor, Receiver
 from beanstalkd_py.server.accept.admission import Admission
@@ -22,15 +22,15 @@ from beanstalkd_py.server.accept.handover import (
     RESERVED_DESCRIPTORS,
     Handover,
 )
-from beanstalkd_py.server.accept.listeners import Sockets
 from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
 from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
 from beanstalkd_py.server.control.admin_commands import AdminCommands
 from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER, set_up_logging
-from beanstalkd_py.server.option_changes import NS_PER_MS, Changes, value_text
-from beanstalkd_py.server.options import SYNC_EACH, ServeOptions, auto_tls_processes
+from beanstalkd_py.server.option_changes import Changes, value_text
+from beanstalkd_py.server.options import ServeOptions, auto_tls_processes
+from beanstalkd_py.server.parent.ready_line import ready_line
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_OK
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from beanstalkd_py.server.metrics.http_server import MetricsServer
     from beanstalkd_py.server.parent.online_policies import Policies
     from beanstalkd_py.server.parent.start import ServerSetup
+    from beanstalkd_py.server.schedules.scheduler import Scheduler
 
 START_PROGRESS_S = 10.0
 STATUS_S = 1.0
@@ -88,6 +89,8 @@ class ParentLoop:
         self._tls = self._start_tls(partial(start, TLS_MODULE))
         self._dispatcher = self._new_dispatcher() if several else None
         self._single: Handover | None = None
+        self.scheduler: Scheduler | None = None
+        """Exists if there are schedules, or have been since the start."""
         self._admission = Admission(setup.options, self._open_connections, shared.parent)
         self._acceptors: list[gevent.Greenlet[[], Any]] = []
         self._supervised = len(workers)
@@ -111,6 +114,7 @@ class ParentLoop:
         """Run until all workers have ended; return the exit status of the server."""
         self._shared.parent.pid = os.getpid()
         self._spawn(self._handle_signals)
+        self._start_scheduler()
         for worker in self._workers:
             self._shared.counters(worker.index).pid = worker.pid
             self._spawn(partial(self._supervise, worker))
@@ -128,6 +132,8 @@ class ParentLoop:
             self._stop_accepting()
             stops = [gevent.spawn(helper.stop) for helper in self._helpers]
             gevent.joinall(stops, raise_error=True)
+            if self.scheduler is not None:
+                self.scheduler.close()
             if self._control is not None:
                 self._control.close()
             if self._metrics is not None:
@@ -174,9 +180,9 @@ class ParentLoop:
             set_up_logging(options.verbosity, options.log_format)
             self._apply(options, certificates)
             for name, value in changes.applied.items():
-                LOGGER.info("reload: %s is %s now", name, value_text(value))
+                LOGGER.info("reload: %s is %s now", name, value_text(name, value))
             for name, value in changes.waiting.items():
-                LOGGER.warning("reload: %s %s needs a restart", name, value_text(value))
+                LOGGER.warning("reload: %s %s needs a restart", name, value_text(name, value))
             return changes
         finally:
             self._notifier.ready(self._status_text())
@@ -205,6 +211,24 @@ class ParentLoop:
             self._archiver.change_options(options)
         if self._dispatcher is not None:
             self._dispatcher.set_timeouts(options)
+        if self.scheduler is not None:
+            self.scheduler.change(options.schedules)
+        else:
+            self._start_scheduler()
+
+    def _start_scheduler(self) -> None:
+        if not self._setup.options.schedules and not self._setup.schedule_progress:
+            return
+        # cronsim is imported only if it is needed.
+        from beanstalkd_py.server.schedules.start import start_scheduler
+
+        self.scheduler = start_scheduler(self._setup, self._shared, self._receiver, self._spawn)
+
+    def _receiver(self) -> Receiver | None:
+        """Wait for a start's end; return the receiver of new connections, None during a stop."""
+        for worker in self._workers:
+            worker.was_ready.wait()
+        return None if self._stopping else self._dispatcher or self._single
 
     def _change_workers(self, options: ServeOptions) -> None:
         worker_options = self._setup.with_online_policies(options)
@@ -235,14 +259,14 @@ class ParentLoop:
             gevent.sleep(START_PROGRESS_S)
 
     def _report_restarting(self) -> None:
-        """Poll which components keep restarting, because no event reports when this changes."""
+        """Poll which components keep restarting or fail, because no event reports changes."""
         reported: list[str] = []
         while True:
             gevent.sleep(STATUS_S)
-            restarting = self._restarting()
-            if restarting != reported:
+            failing = self._failing()
+            if failing != reported:
                 self.report_status()
-            reported = restarting
+            reported = failing
 
     def _send_keepalives(self) -> None:
         """Send keepalives to the service manager's watchdog.
@@ -269,14 +293,22 @@ class ParentLoop:
             return f"starting: {ready} of {workers} ready, the others read their binlogs"
         doing = "draining" if self._shared.draining else "serving"
         missing = f"; {count - ready} restarting" if ready < count else ""
-        failing = "".join(f"; {name} keeps restarting" for name in self._restarting())
-        return f"{doing} with {ready} of {workers}{missing}{failing}"
+        return "; ".join([f"{doing} with {ready} of {workers}{missing}", *self._failing()])
 
     def components(self) -> list[Component]:
         return [one.component for one in (*self._workers, *self._helpers)]
 
     def _restarting(self) -> list[str]:
         return [one.name for one in self.components() if one.keeps_restarting]
+
+    def _failing(self) -> list[str]:
+        """Return the parts of the status line about failures."""
+        failing = [f"{name} keeps restarting" for name in self._restarting()]
+        schedules = self.scheduler.failing() if self.scheduler is not None else []
+        if schedules:
+            names = schedules[0] if len(schedules) == 1 else str(len(schedules))
+            failing.append(f"failing schedules: {names}")
+        return failing
 
     def readiness(self) -> tuple[bool, str]:
         """Return whether all workers serve and no component keeps restarting; the status line."""
@@ -342,6 +374,7 @@ class ParentLoop:
         # prometheus_client is slow to import.
         from beanstalkd_py.server.metrics.history_metrics import history_metrics
         from beanstalkd_py.server.metrics.http_server import MetricsServer
+        from beanstalkd_py.server.metrics.schedule_metrics import schedule_metrics
         from beanstalkd_py.server.metrics.server_metrics import ServerMetrics
         from beanstalkd_py.server.metrics.tube_metrics import tube_metrics
 
@@ -354,6 +387,8 @@ class ParentLoop:
             yield from server.collect()
             if self._archiver is not None:
                 yield from history_metrics(self._archiver.status())
+            if self.scheduler is not None:
+                yield from schedule_metrics(self.scheduler.statuses())
             if most_tubes > 0:
                 yield from tube_metrics(cache.get(), count, most_tubes)
 
@@ -403,7 +438,7 @@ class ParentLoop:
             self._start_accepting(self._dispatcher or handover)
             self._notifier.ready(self._status_text())
             options = self._setup.options
-            LOGGER.log(NOTICE, "%s", _ready_line(options, self._sockets, len(self._workers)))
+            LOGGER.log(NOTICE, "%s", ready_line(options, self._sockets, len(self._workers)))
             if self._notifier.watchdog_s:
                 self._spawn(self._send_keepalives)
             self._spawn(self._import_reread)
@@ -434,41 +469,3 @@ def _accept_when_ready(tls: TlsProcesses, acceptor: Acceptor) -> None:
 
 def _tls_files(options: ServeOptions) -> tuple[str | None, ...]:
     return options.tls_cert, options.tls_key, options.tls_ca
-
-
-def _ready_line(options: ServeOptions, sockets: Sockets, workers: int) -> str:
-    """Return `ready: version 0.1.0, listening on ..., binlog ..., 2 workers, control socket ...`.
-
-    Programs parse the prefix.
-    """
-    addresses = [str(listener) for listener in sockets.clients]
-    if sockets.tls is not None:
-        addresses.append(f"{sockets.tls} (TLS)")
-    parts = [
-        f"ready: version {__version__}",
-        f"listening on {' and '.join(addresses)}",
-        _binlog_text(options),
-    ]
-    if options.history is not None:
-        parts.append(f"history {options.history}")
-    parts.append(counted(workers, "worker"))
-    if sockets.metrics is not None:
-        parts.append(f"metrics on {sockets.metrics}")
-    if sockets.control is not None:
-        parts.append(f"control socket {str(sockets.control).removeprefix('unix:')}")
-    else:
-        parts.append(f"no control socket ({sockets.no_control})")
-    return ", ".join(parts)
-
-
-def _binlog_text(options: ServeOptions) -> str:
-    if options.binlog_dir is None:
-        return "no binlog (jobs are in memory only)"
-    interval_ns = options.sync_interval_ns
-    if interval_ns < 0:
-        sync = "never synced"
-    elif interval_ns == SYNC_EACH:
-        sync = "synced before each reply"
-    else:
-        sync = f"synced every {interval_ns // NS_PER_MS} ms"
-    return f"binlog {options.binlog_dir} ({sync})"

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from beanstalkd_py.server.parent.shard_folders import ShardFolders
     from beanstalkd_py.server.process.launch import ChildProcess
     from beanstalkd_py.server.process.messages import ProcessConfig
+    from beanstalkd_py.server.schedules.progress_file import Progress
     from beanstalkd_py.server.tls.certificates import Certificates
 
 INSTANCE_ID_BYTES = 8
@@ -84,6 +85,8 @@ class ServerSetup:
     certificates: Certificates | None = None
     folders: ShardFolders | None = None
     online_policies: tuple[TubePolicy, ...] = ()
+    schedule_progress: dict[str, Progress] = field(default_factory=dict)
+    """The progress of schedules at the last stop, by name."""
     started_mono: float = field(default_factory=time.monotonic)
     instance_id: str = field(default_factory=lambda: os.urandom(INSTANCE_ID_BYTES).hex())
 
@@ -102,7 +105,7 @@ class ServerSetup:
             self.started_mono,
             index,
             paths[index : index + 1] if module == WORKER_MODULE else paths,
-            self.with_online_policies(self.options),
+            replace(self.with_online_policies(self.options), schedules=()),
         )
 
     def with_online_policies(self, options: ServeOptions) -> ServeOptions:
@@ -246,13 +249,17 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
             partial(setup.notifier.starting, status),
             options if options.history is not None else None,
         )
-        from beanstalkd_py.binlog.layout import POLICIES
+        from beanstalkd_py.binlog.layout import POLICIES, SCHEDULES
 
         if os.path.lexists(os.path.join(options.binlog_dir, POLICIES)):  # noqa: PTH118
             from beanstalkd_py.server.parent.online_policies import load_policies
 
             setup.online_policies = load_policies(options.binlog_dir)
             setup.with_online_policies(options)
+        if os.path.lexists(os.path.join(options.binlog_dir, SCHEDULES)):  # noqa: PTH118
+            from beanstalkd_py.server.schedules.progress_file import load_progress
+
+            setup.schedule_progress = load_progress(options.binlog_dir)
 
 
 def _run(setup: ServerSetup, shared_fd: int, first_worker: ChildProcess | None) -> int:

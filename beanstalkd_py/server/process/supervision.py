@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import gevent
@@ -160,7 +160,8 @@ class Supervisor(ABC):
         Later processes start with them.
         """
         self._unsent_options = None
-        if self.process is not None and not self.send_message(channel.CHANGE, asdict(options)):
+        values = asdict(replace(options, schedules=()))
+        if self.process is not None and not self.send_message(channel.CHANGE, values):
             self._unsent_options = options
             gevent.spawn_later(RESEND_S, self._send_unsent_options)
 

@@ -26,7 +26,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog import rewrite
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.folders import inspect_folder, locked_folder
-from beanstalkd_py.binlog.layout import POLICIES, Layout
+from beanstalkd_py.binlog.layout import POLICIES, SCHEDULES, Layout
 from beanstalkd_py.binlog.repair import Repaired, repair
 from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.binlog.verify import verify
@@ -132,6 +132,7 @@ def test_c_beanstalkd_starts_after_a_killed_compact(original: Path, nth: int) ->
 def test_repair_killed_at_every_step(original: Path) -> None:
     corrupt_one_entry(original)
     (original / POLICIES).write_text("[]\n")
+    (original / SCHEDULES).write_text("{}\n")
     scratch = original.with_name("scratch")
     before = start(original, scratch)
     assert before.warnings
@@ -145,6 +146,7 @@ def test_repair_killed_at_every_step(original: Path) -> None:
         if not output.exists():
             assert repair_folder(folder).output == output
         assert (output / POLICIES).read_text() == "[]\n"
+        assert (output / SCHEDULES).read_text() == "{}\n"
         assert start(output, scratch).jobs == before.jobs
         assert verify(inspect_folder(output), print).clean
         assert {path.name for path in folder.parent.iterdir()} == {"original", "copy", "new"}

@@ -83,7 +83,7 @@ def needed_by(name: str) -> dict[str, str]:
 
 def test_every_option_of_serve_is_a_setting() -> None:
     assert set(settings_of(serve)) - {"no-fsync"} == set(VALUES)
-    assert set(option_values(ServeOptions())) == {*VALUES, "tube"}
+    assert set(option_values(ServeOptions())) == {*VALUES, "schedule", "tube"}
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -182,7 +182,7 @@ def test_show_values_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     done = run(*words, "--json")
     assert done.returncode == 0, done.stderr
     table = {name: (one["value"], one["from"]) for name, one in json.loads(done.stdout).items()}
-    assert table.keys() == {*VALUES, "tube"}
+    assert table.keys() == {*VALUES, "schedule", "tube"}
     assert table["port"] == (1, "file")
     assert table["fsync-ms"] == (3, "environment")
     assert table["max-job-size"] == (5, "command line")

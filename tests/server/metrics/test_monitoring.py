@@ -43,7 +43,7 @@ def dashboard_queries() -> list[str]:
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Return all metric names of a server with all limits, TLS and a history."""
+    """Return all metric names of a server with all limits, TLS, a history and a schedule."""
     folder = tmp_path_factory.mktemp("certificates")
     issued = trustme.CA().issue_cert("localhost")
     issued.private_key_and_cert_chain_pem.write_to_path(str(folder / "both.pem"))
@@ -52,7 +52,9 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     tls = ("--tls-listen=127.0.0.1:0", *files)
     binlog = tmp_path_factory.mktemp("binlog")
     history = (f"-b{binlog}", f"--history={tmp_path_factory.mktemp('history')}")
-    everything = ("--workers=2", *limits, *tls, *history)
+    schedules = tmp_path_factory.mktemp("schedules") / "beanstalkd-py.toml"
+    schedules.write_text('[schedule.nightly]\ncron = "0 2 * * *"\ntube = "reports"\n')
+    everything = ("--workers=2", *limits, *tls, *history, f"--config={schedules}")
     with watched(*everything) as server, server.server.connect() as client:
         client.put()
         return server.scrape().names

@@ -1,0 +1,1 @@
+"""Schedules: recurring jobs, and the times at which they run."""

@@ -1,0 +1,1 @@
+"""Puts the jobs of schedules, in the parent."""
