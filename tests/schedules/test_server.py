@@ -287,21 +287,28 @@ def offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield file
 
 
+def set_clock(file: Path, offset_s: int) -> None:
+    """Set the wall clock of servers at once: they read the file at any time."""
+    changed = file.with_suffix(".new")
+    changed.write_text(str(offset_s))
+    changed.replace(file)
+
+
 def test_the_clock_is_set(path: Path, arguments: list[str], offset: Path) -> None:
     path.write_text(table("hourly", 'cron = "0 * * * *"\ncatch-up = "all"\n'))
     with ours(*arguments) as server:
         scheduled = Scheduled(server, path)
         until_next = 3600 - int(time.time()) % 3600
-        offset.write_text(str(until_next))
+        set_clock(offset, until_next)
         assert eventually(lambda: scheduled.ready() == 1, 3)
-        offset.write_text("0")  # an hour back at most: the tick is not repeated
+        set_clock(offset, 0)  # an hour back at most: the tick is not repeated
         time.sleep(1.5)
-        offset.write_text(str(until_next + 3600))
+        set_clock(offset, until_next + 3600)
         assert eventually(lambda: scheduled.ready() == 2, 3)
-        offset.write_text(str(until_next - 86400))
+        set_clock(offset, until_next - 86400)
         assert eventually(lambda: "the clock was set back" in server.stderr(), 3)
-        offset.write_text(str(until_next - 86400 + 3600))
+        set_clock(offset, until_next - 86400 + 3600)
         assert eventually(lambda: scheduled.ready() == 3, 3)
-        offset.write_text(str(until_next + 3600))
+        set_clock(offset, until_next + 3600)
         time.sleep(1.5)
         assert scheduled.ready() == 3
