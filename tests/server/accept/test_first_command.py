@@ -41,6 +41,7 @@ def test_a_command_that_names_a_tube(line: bytes, tube: bytes) -> None:
         b"peek-delayed\r\n",
         b"peek-buried\r\n",
         b"kick 10\r\n",
+        b"with delay-ms=1\r\nput 0 0 1 1\r\nx\r\n",
     ],
 )
 def test_a_command_on_the_used_tube_means_the_default_tube(data: bytes) -> None:

@@ -88,6 +88,19 @@ def test_a_connection_migrates_within_a_hundred_commands(
         assert client.ask(b"list-tube-used\r\n") == b"USING %b\r\n" % TUBES[THERE]
 
 
+def test_the_options_of_the_next_put_migrate(server: Server) -> None:
+    options = b"with delay-ms=90000 unique=of-migration\r\n"
+    with connect_at(server, HERE) as client:
+        # All are sent before the first reply, so the options are set when the last one comes.
+        client.send(b"use %b\r\n" % TUBES[THERE] + PUT[0] * 40 + options)
+        assert client.replies(42)[-1] == b"WITH\r\n"
+        assert is_at(server, client, THERE)
+        job = int(client.ask(PUT[0]).split()[1])
+        assert client.job_stats(job)["state"] == "delayed"
+        assert client.ask(options) == b"WITH\r\n"
+        assert client.ask(PUT[0]) == b"INSERTED %d\r\n" % job
+
+
 def test_a_consumer_migrates_between_two_workers(server: Server) -> None:
     tube = TUBES[THERE]
     with connect_at(server, HERE) as client, connect_at(server, THERE) as producer:
