@@ -90,17 +90,19 @@ def test_a_put_that_was_not_recorded_is_not_repeated(
 ) -> None:
     """The server is killed after the reply to a put and before the progress is on disk."""
     config = tmp_path / "config.toml"
-    text = f'[schedule.s]\ncron = "0 * * * *"\ncatch-up = "{catch_up}"\ntube = "ticks"\n'
+    tick = int(time.time()) // 60 * 60 - 1800  # so that no tick comes during the test
+    cron = f"{tick // 60 % 60} * * * *"
+    text = f'[schedule.s]\ncron = "{cron}"\ncatch-up = "{catch_up}"\ntube = "ticks"\n'
     config.write_text(text)
     arguments = (f"--config={config}", f"--workers={workers}", f"-b{folder}")
     with ours(*arguments):
         pass
     missed = HOURS if catch_up == "all" else 1
     for start in range(3):
-        set_back(folder, HOURS)
+        set_back(folder, tick - HOURS * 3600)
         with ours(*arguments) as server:
             last, jobs = settled(server)
-            assert last == int(time.time()) // 3600 * 3600
+            assert last == tick
             assert jobs == (0 if ended and start else missed)
             if ended and jobs:
                 with server.connect() as client:
@@ -108,10 +110,10 @@ def test_a_put_that_was_not_recorded_is_not_repeated(
             server.kill()
 
 
-def set_back(folder: Path, hours: int) -> None:
-    """Return the progress to before so many ticks."""
+def set_back(folder: Path, last: int) -> None:
+    """Return the progress to this tick."""
     path = folder / SCHEDULES
     values = json.loads(path.read_text())
-    before = tick_text(int(time.time()) // 3600 * 3600 - hours * 3600)
+    before = tick_text(last)
     values["s"] |= {"last": before, "highest": before, "last-put": ""}
     path.write_text(json.dumps(values))

@@ -121,6 +121,15 @@ def test_failures_are_logged_once(rig: Rig, caplog: pytest.LogCaptureFixture) ->
     ]
 
 
+def test_a_stop_ends_puts_and_logs_no_failure(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("beanstalkd_py").propagate = True
+    rig.refusal = "the worker closed the connection"
+    rig.scheduler.stop()
+    rig.scheduler.run()
+    assert rig.at(NOON + MINUTE) == []
+    assert caplog.records == []
+
+
 def retry_all(scheduler: Scheduler) -> None:
     """End the delays before the next attempts."""
     for state in scheduler._states.values():

@@ -20,6 +20,7 @@ from shards import TUBES, kill_worker, worker_pids
 from wire import Client, in_tube
 
 from beanstalkd_py.binlog.layout import SCHEDULES
+from beanstalkd_py.schedules.ticks import tick_text
 
 EACH_SECOND = 'cron = "* * * * * *"\n'
 NEVER = 'cron = "0 0 29 2 *"\n'
@@ -231,13 +232,14 @@ def first_job(server: Server) -> int:
 def test_ticks_missed_while_the_server_was_stopped(
     path: Path, arguments: list[str], catch_up: str, expected: int
 ) -> None:
-    path.write_text(table("hourly", f'cron = "0 * * * *"\ncatch-up = "{catch_up}"\n'))
+    tick = int(time.time()) // 60 * 60 - 1800  # so that no tick comes during the test
+    cron = f"{tick // 60 % 60} * * * *"
+    path.write_text(table("hourly", f'cron = "{cron}"\ncatch-up = "{catch_up}"\n'))
     with ours(*arguments):
         pass
     file = path.parent / "b" / SCHEDULES
     values = json.loads(file.read_text())
-    now = int(time.time())
-    last = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - now % 3600 - 5 * 3600))
+    last = tick_text(tick - 5 * 3600)
     values["hourly"] |= {"last": last, "highest": last}
     file.write_text(json.dumps(values))
     for _ in range(2):
@@ -287,21 +289,28 @@ def offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield file
 
 
+def set_clock(file: Path, offset_s: int) -> None:
+    """Set the wall clock of servers at once: they read the file at any time."""
+    changed = file.with_suffix(".new")
+    changed.write_text(str(offset_s))
+    changed.replace(file)
+
+
 def test_the_clock_is_set(path: Path, arguments: list[str], offset: Path) -> None:
     path.write_text(table("hourly", 'cron = "0 * * * *"\ncatch-up = "all"\n'))
     with ours(*arguments) as server:
         scheduled = Scheduled(server, path)
         until_next = 3600 - int(time.time()) % 3600
-        offset.write_text(str(until_next))
+        set_clock(offset, until_next)
         assert eventually(lambda: scheduled.ready() == 1, 3)
-        offset.write_text("0")  # an hour back at most: the tick is not repeated
+        set_clock(offset, 0)  # an hour back at most: the tick is not repeated
         time.sleep(1.5)
-        offset.write_text(str(until_next + 3600))
+        set_clock(offset, until_next + 3600)
         assert eventually(lambda: scheduled.ready() == 2, 3)
-        offset.write_text(str(until_next - 86400))
+        set_clock(offset, until_next - 86400)
         assert eventually(lambda: "the clock was set back" in server.stderr(), 3)
-        offset.write_text(str(until_next - 86400 + 3600))
+        set_clock(offset, until_next - 86400 + 3600)
         assert eventually(lambda: scheduled.ready() == 3, 3)
-        offset.write_text(str(until_next + 3600))
+        set_clock(offset, until_next + 3600)
         time.sleep(1.5)
         assert scheduled.ready() == 3

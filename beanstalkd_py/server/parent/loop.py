@@ -247,6 +247,8 @@ class ParentLoop:
     def _stop(self) -> None:
         self._stopping = True
         self._notifier.stopping()
+        if self.scheduler is not None:
+            self.scheduler.stop()
         self._stop_accepting()
         for worker in self._workers:
             worker.stop()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from gevent.event import Event
 
 from beanstalkd_py.errors import PutError
 from beanstalkd_py.schedules.schedule import CATCH_UP_NONE, Schedule
 from beanstalkd_py.schedules.ticks import tick_text
+from beanstalkd_py.server.accept.routed_connections import Spawn
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.schedules.progress_file import Progress
 from beanstalkd_py.server.schedules.schedule_state import ScheduleState, ScheduleStatus
@@ -25,8 +26,6 @@ MOST_WAIT_S = 1.0
 
 Put = Callable[[Schedule, str | None], int]
 """Puts a job, with a key if there is one; returns its id. Raises PutError."""
-
-Spawn = Callable[[Callable[[], Any]], object]
 
 
 class ProgressStore(Protocol):
@@ -62,6 +61,7 @@ class Scheduler:
         self._states: dict[str, ScheduleState] = {}
         self._changed = Event()
         self._store: ProgressStore | None = None
+        self._stopping = False
 
     def keep_progress(self, store: ProgressStore) -> None:
         self._store = store
@@ -99,11 +99,16 @@ class Scheduler:
         return job_id
 
     def run(self) -> None:
-        """Put jobs until the greenlet is killed."""
-        while True:
+        """Put jobs until `stop`."""
+        while not self._stopping:
             self.start_due()
             self._changed.wait(self._wait_s())
             self._changed.clear()
+
+    def stop(self) -> None:
+        """Start no further put. The next start repeats those that the end of the workers breaks."""
+        self._stopping = True
+        self._changed.set()
 
     def close(self) -> None:
         if self._store is not None:
@@ -141,7 +146,7 @@ class Scheduler:
         try:
             job_id = self._put(schedule, tick_key(schedule.name, tick))
         except PutError as error:
-            if state.failed(str(error), time.monotonic()):
+            if state.failed(str(error), time.monotonic()) and not self._stopping:
                 LOGGER.error(
                     "schedule %s: cannot put the job of %s into tube %s: %s; retrying",
                     *(schedule.name, tick_text(tick), schedule.tube, error),
