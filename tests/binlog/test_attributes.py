@@ -188,6 +188,7 @@ def test_beanstalkd_opens_the_folder_and_has_every_job(folder: Path) -> None:
         client = rig.client()
         jobs = [put(client, b"body %d" % number, number % 2 * 10**6) for number in range(20)]
         client.do(b"delete %d" % jobs.pop(), b"DELETED")
+        end(client, b"k")
         rig.stop()
     with reference("-b", folder) as server, server.connect() as other:
         for number, job in enumerate(jobs):
