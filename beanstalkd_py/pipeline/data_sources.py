@@ -12,6 +12,7 @@ from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pyspark
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -37,6 +38,8 @@ from beanstalkd_py.pipeline.sources.spark_types import (
 )
 from beanstalkd_py.pipeline.sources.task_python import use_this_python
 from beanstalkd_py.pipeline.stores.follower import StoreFollower
+
+ALREADY_EXISTS = "DATA_SOURCE_ALREADY_EXISTS"
 
 
 class FilesReader(DataSourceReader):
@@ -116,4 +119,16 @@ def register(spark: SparkSession) -> None:
 
     use_this_python()
     for source in (BinlogSource, StoreSource, TubeSink):
+        register_source(spark, source)
+
+
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register one source in a session unless Spark has found it by the name of its module.
+
+    Spark searches for such modules when it first looks for a source, and then rejects the name.
+    """
+    try:
         spark.dataSource.register(source)
+    except AnalysisException as error:
+        if error.getCondition() != ALREADY_EXISTS:
+            raise

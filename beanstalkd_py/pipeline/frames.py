@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from beanstalkd_py.pipeline.data_sources import BinlogSource, FileSource, StoreSource
+from beanstalkd_py.pipeline.data_sources import (
+    BinlogSource,
+    FileSource,
+    StoreSource,
+    register_source,
+)
 from beanstalkd_py.pipeline.sources.connect import is_connect
 from beanstalkd_py.pipeline.sources.frames import qualified, read_files
 from beanstalkd_py.pipeline.sources.options import option_text
@@ -59,7 +64,7 @@ def _read(
     if not (is_connect(spark) and are_local(paths)):
         return read_files(spark, source.FOLLOWER, paths, columns, texts)
     # The server finds its local files, so it plans the read.
-    spark.dataSource.register(source)
+    register_source(spark, source)
     if columns is not None:
         texts["columns"] = ",".join(columns)
     return spark.read.format(source.NAME).options(**texts).load(paths)

@@ -212,6 +212,7 @@ stream = stream.option("checkpointLocation", f"{more[0]}/checkpoint").trigger(av
 query = stream.start(f"{more[0]}/out")
 query.awaitTermination(120)
 print(spark.read.parquet(f"{more[0]}/out").count())
+pipeline.register(spark)  # Spark has found the sources by now
 numbers = spark.range(30).select(f.col("id").cast("string").alias("body"))
 numbers.write.format("beanstalkd").mode("append").options(addr=more[1], tube="t").save()
 """
