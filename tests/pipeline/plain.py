@@ -145,7 +145,12 @@ def _event_time(entry: Entry) -> tuple[int, str]:
     is_ours = _checksum(entry) == "right"
     before = {"delayed": entry.delay, "reserved": entry.ttr}.get(entry.state)
     if before is not None or is_ours:
-        return entry.deadline_at - (before or 0), "exact" if is_ours else "derived"
+        time = entry.deadline_at - (before or 0)
+        # A delay in milliseconds is rounded up to a second.
+        is_put = entry.state == "delayed" and not _has_counted(entry)
+        if is_put and entry.created_at - 10**9 < time < entry.created_at:
+            time = entry.created_at
+        return time, "exact" if is_ours else "derived"
     is_new = entry.full and entry.state == "ready" and not _has_counted(entry)
     return entry.created_at, "derived" if is_new else "bounded"
 

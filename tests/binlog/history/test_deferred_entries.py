@@ -190,7 +190,7 @@ def test_a_claim_is_recorded_when_it_is_taken(folder: Path) -> None:
         other.run()  # writes nothing while a sync of the thread is not over
         return len(job_entries(folder, 1)) > 1
 
-    assert eventually(is_recorded)
+    assert eventually(is_recorded, limit_s=30)
     states = [(state, counts) for state, _, counts in job_entries(folder, 1)]
     assert states[1:] == [("reserved", (1, 0, 0, 0, 0))]
     other.close()
