@@ -221,7 +221,7 @@ def test_many_short_jobs_with_touches(server: Server, name: str, events: Events)
     worker.handler(name)(lambda delivery: time.sleep(0.001 * (delivery.id % 3)))
     with connect(server, name) as client:
         for _ in range(2000):
-            client.put("x", ttr=1)
+            client.put("x", ttr=5)  # a busy machine may delay a thread for more than a second
         with running(worker):
             events.wait_for(Finished, 2000)
     assert set(events.outcomes()) == {Outcome.DELETED}
