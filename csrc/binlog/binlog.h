@@ -12,14 +12,15 @@
  *
  * Invariants:
  *   B1  The current file and the preallocated ones have space for the short entries that end every live job (`owed`),
- *       so that every job can be deleted on a full disk: its delete, and its ended key, if it has a window. Only a start on a full disk can break this.
+ *       so that every job can be deleted on a full disk: its delete, and its ended key, if it has a window. Only a start
+ *       on a full disk can break this.
  *   B2  An entry never crosses files, and an attribute entry is in the file of the full entry behind it.
  *   B3  Only the oldest file is removed, only when no live job has its full entry there and no ended key its entry, and
  *       only after the sync of everything written when the last of them left it.
  *   B4  After a failed write or sync nothing is written, synced or acknowledged any more (`failed`).
- *   B5  `alive` is the number of bytes that a reader still needs: for each live job its full entry with the
- *       attribute entry before it, its last short entry and the short entries owed;
- *       and the entry of each ended key. A short entry that a later one replaces is dead.
+ *   B5  `alive` is the number of bytes that a reader still needs: for each live job its full entry with the attribute
+ *       entry before it, its last short entry and the short entries owed; and the entry of each ended key. A short entry
+ *       that a later one replaces is dead.
  *   B6  Everything that recovery has read is on disk before anything depends on it, and so is every file before
  *       `unsynced_from` (unsynced.c).
  *   B7  A file records the length of an earlier one only after the sync of that one, so a shorter one is damaged. With
