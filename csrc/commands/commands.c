@@ -186,9 +186,9 @@ typedef struct {
 } key_owner;
 
 /* Returns the job that has this key, or had it and has ended within its window. */
-static key_owner owner_of_key(const bs_queue *queue, const uint8_t key[BS_KEY_BYTES], bs_now now)
+static key_owner owner_of_key(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], bs_now now)
 {
-    const bs_job *holder = bs_unique_holder(&queue->unique_keys, key);
+    const bs_job *holder = bs_queue_key_holder(queue, key, now);
     if (holder)
         return (key_owner){holder->id, bs_binlog_hold_job(queue->binlog, holder)};
     const bs_ended_key *ended = bs_ended_find(&queue->ended_keys, key);

@@ -13,9 +13,7 @@ static const bs_heap_kind ended_kind = {offsetof(bs_ended_key, place), offsetof(
 
 static size_t home(const bs_ended_keys *keys, const uint8_t *key)
 {
-    size_t word;
-    memcpy(&word, key, sizeof word);
-    return word & (keys->capacity - 1);
+    return bs_key_slot(key, &keys->secret, keys->capacity);
 }
 
 static size_t after(const bs_ended_keys *keys, size_t slot)
@@ -37,23 +35,26 @@ bs_ended_key *bs_ended_find(const bs_ended_keys *keys, const uint8_t key[BS_KEY_
     return keys->capacity ? keys->slots[seek(keys, key)] : NULL;
 }
 
-static void resize(bs_ended_keys *keys, size_t capacity)
+/* Without memory the table stays as it is, and the result is false. */
+static bool resize(bs_ended_keys *keys, size_t capacity)
 {
-    bs_ended_keys other = {.slots = bs_must_realloc(NULL, capacity, sizeof *other.slots), .capacity = capacity};
-    memset(other.slots, 0, capacity * sizeof *other.slots);
+    bs_ended_keys other = {calloc(capacity, sizeof *other.slots), capacity, keys->by_time, keys->secret};
+    if (!other.slots)
+        return false;
     for (uint32_t i = 0; i < keys->by_time.count; i++) {
         bs_ended_key *ended = keys->by_time.slots[i].item;
         other.slots[seek(&other, ended->key)] = ended;
     }
     free(keys->slots);
-    keys->slots = other.slots;
-    keys->capacity = capacity;
+    *keys = other;
+    return true;
 }
 
 bs_ended_key *bs_ended_add(bs_ended_keys *keys, const uint8_t key[BS_KEY_BYTES], uint64_t job, uint32_t until)
 {
-    if (keys->by_time.count + 1 > keys->capacity / 4 * 3)
-        resize(keys, keys->capacity ? 2 * keys->capacity : SMALLEST);
+    if (keys->by_time.count + 1 > keys->capacity / 4 * 3 &&
+        !resize(keys, keys->capacity ? 2 * keys->capacity : SMALLEST) && keys->by_time.count + 1 >= keys->capacity)
+        abort();
     bs_ended_key *ended = bs_must_realloc(NULL, 1, sizeof *ended);
     *ended = (bs_ended_key){.job = job, .until = until};
     memcpy(ended->key, key, BS_KEY_BYTES);
@@ -77,7 +78,7 @@ void bs_ended_remove(bs_ended_keys *keys, bs_ended_key *ended)
     keys->slots[hole] = NULL;
     free(ended);
     if (keys->capacity > SMALLEST && keys->by_time.count < keys->capacity / 8)
-        resize(keys, keys->capacity / 2);
+        (void)resize(keys, keys->capacity / 2);
 }
 
 uint32_t bs_ended_until(uint32_t window, int64_t wall)

@@ -21,6 +21,7 @@ typedef struct bs_ended_keys {
     bs_ended_key **slots; /* open addressing by key */
     size_t capacity;      /* a power of two, or 0 */
     bs_heap by_time;
+    bs_key_secret secret;
 } bs_ended_keys;
 
 enum { BS_ENDED_KEY_MEMORY = 96 }; /* bytes of a record with its places in table and heap */

@@ -30,10 +30,10 @@ bs_job_attributes *bs_job_attributes_of(const bs_job *job)
     return (bs_job_attributes *)((char *)job + attributes_at(job->body_size, job->separate));
 }
 
-bool bs_job_has_key(const bs_job *job)
+bool bs_job_key_is_set(const bs_job *job)
 {
     static const uint8_t none[BS_KEY_BYTES];
-    return job->has_attributes && memcmp(bs_job_attributes_of(job)->key, none, BS_KEY_BYTES) != 0;
+    return memcmp(bs_job_attributes_of(job)->key, none, BS_KEY_BYTES) != 0;
 }
 
 static size_t size_with_attributes(uint32_t body_size, bool separate)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/heap.h"
 
@@ -74,6 +75,20 @@ typedef struct {
     uint32_t expires;          /* seconds after its put; deletes a job that is ready or delayed; 0: never */
 } bs_job_attributes;
 
+/* Multipliers for the slots of keys, random in each process: nobody can choose keys that meet in one slot. */
+typedef struct {
+    uint64_t of_halves[2];
+} bs_key_secret;
+
+/* Returns the first slot of a key in a table whose capacity is a power of two above 1. */
+static inline size_t bs_key_slot(const uint8_t key[BS_KEY_BYTES], const bs_key_secret *secret, size_t capacity)
+{
+    uint64_t halves[2];
+    memcpy(halves, key, sizeof halves);
+    const uint64_t hash = halves[0] * (secret->of_halves[0] | 1) + halves[1] * (secret->of_halves[1] | 1);
+    return (size_t)(hash >> (__builtin_clzll(capacity) + 1));
+}
+
 /* Of a job with a separate body. */
 static inline bs_body_place *bs_job_body_place(const bs_job *job)
 {
@@ -94,7 +109,13 @@ static inline char *bs_job_body(const bs_job *job)
 /* Of a job with attributes. */
 bs_job_attributes *bs_job_attributes_of(const bs_job *job);
 
-bool bs_job_has_key(const bs_job *job);
+/* Returns whether a job with attributes has a key. */
+bool bs_job_key_is_set(const bs_job *job);
+
+static inline bool bs_job_has_key(const bs_job *job)
+{
+    return job->has_attributes && bs_job_key_is_set(job);
+}
 
 extern const bs_heap_kind bs_job_kind;
 

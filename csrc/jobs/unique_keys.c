@@ -27,9 +27,7 @@ static const uint8_t *key_of(const bs_job *job)
 
 static size_t home(const bs_unique_keys *keys, const uint8_t *key)
 {
-    size_t word;
-    memcpy(&word, key, sizeof word);
-    return word & (keys->capacity - 1);
+    return bs_key_slot(key, &keys->secret, keys->capacity);
 }
 
 static size_t after(const bs_unique_keys *keys, size_t slot)
@@ -53,7 +51,7 @@ bs_job *bs_unique_holder(const bs_unique_keys *keys, const uint8_t key[BS_KEY_BY
 
 static int resize(bs_unique_keys *keys, size_t capacity)
 {
-    bs_unique_keys other = {.slots = calloc(capacity, sizeof *other.slots), .count = keys->count, .capacity = capacity};
+    bs_unique_keys other = {calloc(capacity, sizeof *other.slots), keys->count, capacity, keys->secret};
     if (!other.slots)
         return -ENOMEM;
     for (size_t i = 0; i < keys->capacity; i++)

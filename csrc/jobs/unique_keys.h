@@ -14,6 +14,7 @@ typedef struct {
     bs_job **slots;
     size_t count;
     size_t capacity; /* a power of two, or 0 */
+    bs_key_secret secret;
 } bs_unique_keys;
 
 /* The sources of keys, which are never equal. */

@@ -7,6 +7,7 @@
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
 #include "queue/job_waits.h"
+#include "queue/tube_policies.h"
 #include "queue/tube_refs.h"
 
 void bs_queue_drop_job(bs_queue *queue, bs_job *job)
@@ -87,7 +88,26 @@ void bs_queue_free_key(bs_queue *queue, const bs_job *job)
     if (!bs_job_has_key(job))
         return;
     bs_unique_remove(&queue->unique_keys, job);
+    /* After a crash between the entries of a key's end and of the delete, there are both. */
+    bs_ended_key *ended = bs_ended_find(&queue->ended_keys, bs_job_attributes_of(job)->key);
+    if (ended && ended->job == job->id)
+        bs_queue_remove_ended_key(queue, ended);
     memset(bs_job_attributes_of(job)->key, 0, BS_KEY_BYTES);
+}
+
+bs_job *bs_queue_key_holder(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], bs_now now)
+{
+    bs_job *holder = bs_unique_holder(&queue->unique_keys, key);
+    if (!holder || holder->state == BS_RESERVED)
+        return holder;
+    if (holder->truncates != holder->tube->ready.truncates) {
+        if (bs_job_attributes_of(holder)->window)
+            return holder;
+        bs_queue_free_key(queue, holder);
+        return NULL;
+    }
+    const bool expired = holder->state != BS_BURIED && bs_expiry_reached(holder, now.wall);
+    return expired && bs_policy_expire_job(queue, holder, now) == 0 ? NULL : holder;
 }
 
 void bs_queue_remove_ended_key(bs_queue *queue, bs_ended_key *ended)
@@ -106,20 +126,34 @@ bs_ended_key *bs_queue_add_ended_key(bs_queue *queue, const uint8_t key[BS_KEY_B
     return bs_ended_add(&queue->ended_keys, key, job, until);
 }
 
-int64_t bs_queue_expire_keys(bs_queue *queue, bs_now now)
+/* Removes at most `most` ended keys whose time is over; returns whether there are no others. */
+static bool expire_keys(bs_queue *queue, int most, bs_now now)
 {
-    enum { KEYS_AT_ONCE = 1000 };
-    const int64_t longest = 60 * BS_SECOND; /* the wall clock may be set forward */
     bs_ended_key *ended;
-    for (int i = 0; (ended = bs_ended_first(&queue->ended_keys)) && bs_ended_is_over(ended, now.wall); i++) {
-        if (i == KEYS_AT_ONCE)
-            return now.mono + BS_MILLISECOND;
+    while ((ended = bs_ended_first(&queue->ended_keys)) && bs_ended_is_over(ended, now.wall)) {
+        if (most-- == 0)
+            return false;
         bs_queue_remove_ended_key(queue, ended);
     }
-    if (!ended)
-        return INT64_MAX;
+    return true;
+}
+
+/* Returns the time until the key is over, or until the wall clock, which may be set forward, is to be read again. */
+static int64_t wait_for_key(const bs_ended_key *ended, bs_now now)
+{
+    const int64_t longest = 60 * BS_SECOND;
     const int64_t left = (int64_t)ended->until * BS_SECOND - now.wall;
-    return now.mono + (left < longest ? left : longest);
+    return left < longest ? left : longest;
+}
+
+void bs_queue_expire_keys(bs_queue *queue, bs_now now)
+{
+    enum { KEYS_AT_ONCE = 1000 };
+    if (queue->keys_at > now.mono)
+        return;
+    const bool all = expire_keys(queue, KEYS_AT_ONCE, now);
+    const bs_ended_key *next = bs_ended_first(&queue->ended_keys);
+    queue->keys_at = !all ? now.mono + BS_MILLISECOND : next ? now.mono + wait_for_key(next, now) : INT64_MAX;
 }
 
 /* Keeps the key of a job that is about to end, if it has a window. 0 or -ENOSPC. */
@@ -129,7 +163,10 @@ static int keep_key(bs_queue *queue, const bs_job *job, bs_now now)
         return 0;
     const bs_job_attributes *attributes = bs_job_attributes_of(job);
     const uint32_t until = bs_ended_until(attributes->window, now.wall);
+    (void)expire_keys(queue, 2, now); /* so that many deletes in one round add no more than they remove */
     bs_ended_key *ended = bs_queue_add_ended_key(queue, attributes->key, job->id, until);
+    const int64_t at = now.mono + wait_for_key(ended, now);
+    queue->keys_at = at < queue->keys_at ? at : queue->keys_at;
     const int error = bs_binlog_end_key(queue->binlog, ended, now);
     if (error)
         bs_queue_remove_ended_key(queue, ended);

@@ -15,6 +15,10 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now);
 /* Deletes a job in any state; `ended` is of entry.h. 0 or -ENOSPC. */
 int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now);
 
+/* Returns the job that holds a key, or NULL. The key is free if the job is about to be deleted: its tube is being
+ * truncated and it has no window, or it has expired. */
+bs_job *bs_queue_key_holder(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], bs_now now);
+
 /* The job has no key any more, and will have none when it ends. */
 void bs_queue_free_key(bs_queue *queue, const bs_job *job);
 
@@ -24,7 +28,7 @@ bs_ended_key *bs_queue_add_ended_key(bs_queue *queue, const uint8_t key[BS_KEY_B
 /* Removes the record of an ended key. */
 void bs_queue_remove_ended_key(bs_queue *queue, bs_ended_key *ended);
 
-/* Removes some ended keys whose time is over. Returns when to call it again, mono; INT64_MAX: never. */
-int64_t bs_queue_expire_keys(bs_queue *queue, bs_now now);
+/* Removes some ended keys whose time is over, and sets `keys_at`. */
+void bs_queue_expire_keys(bs_queue *queue, bs_now now);
 
 #endif

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "base/clock.h"
 #include "jobs/expiry.h"
@@ -18,6 +19,10 @@
 
 int bs_queue_init(bs_queue *queue)
 {
+    bs_key_secret secret;
+    if (getrandom(&secret, sizeof secret, 0) != (ssize_t)sizeof secret)
+        return -errno;
+    queue->unique_keys.secret = queue->ended_keys.secret = secret;
     queue->default_tube = bs_refs_tube(queue, "default", 7);
     uint64_t no_number = 0;
     queue->no_tube = bs_tubes_get(&queue->remote_tubes, "-", 1, &no_number);
@@ -420,13 +425,13 @@ int64_t bs_queue_tick(bs_queue *queue, bs_now now)
     enum { EXPIRIES_PER_TICK = 1000 }; /* of all tubes, because other clients wait meanwhile */
     queue->expiry_left = EXPIRIES_PER_TICK;
     bs_binlog_write_pending_reserves(queue->binlog, now);
-    const int64_t keys_at = bs_queue_expire_keys(queue, now);
+    bs_queue_expire_keys(queue, now);
     for (;;) {
         int64_t tube_at = bs_heap_first_key(&queue->tube_times);
         int64_t session_at = bs_heap_first_key(&queue->session_times);
         int64_t next = tube_at <= session_at ? tube_at : session_at;
         if (next > now.mono || next == INT64_MAX)
-            return next < keys_at ? next : keys_at;
+            return next < queue->keys_at ? next : queue->keys_at;
         if (tube_at <= session_at)
             tube_due(queue, bs_heap_first(&queue->tube_times), now);
         else

@@ -19,7 +19,7 @@
 #include "queue/job_lifetime.h"
 #include "queue/queue_state.h"
 
-/* Creates the tube `default`; shard, workers and colocate are set. 0 or -ENOMEM. */
+/* Creates the tube `default`; shard, workers and colocate are set. 0 or a negative errno. */
 int bs_queue_init(bs_queue *queue);
 void bs_queue_free(bs_queue *queue);
 

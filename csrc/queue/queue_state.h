@@ -39,6 +39,7 @@ typedef struct {
     bs_job_table jobs;
     bs_unique_keys unique_keys;        /* of these jobs */
     bs_ended_keys ended_keys;          /* of jobs that have ended */
+    int64_t keys_at;                   /* when some of these are over or are to be looked at again, mono */
     bs_tubes tubes;                    /* of this shard */
     bs_tubes remote_tubes;             /* of other shards, used or watched here */
     bs_sessions sessions;

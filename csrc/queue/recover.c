@@ -121,10 +121,17 @@ static int new_job(recovery *r, const bs_entry *entry, bs_job **created)
 /* 0, or a negative errno. */
 static int apply_full(recovery *r, const bs_entry *entry, bs_job *job)
 {
-    /* The attributes before the last full entry count. The memory of a job cannot change its size. */
-    if (job && job->has_attributes != (attributes_before(r, entry) != NULL)) {
+    const bs_job_attributes *attributes = attributes_before(r, entry);
+    /* The attributes before the last full entry count. A sound copy without them has lost them: they are damaged, or
+     * were not written by a power cut. The memory of a job cannot change its size. */
+    if (job && (job->has_attributes ? !attributes && !entry->sound : attributes != NULL)) {
         delete_job(r, job);
         job = NULL;
+    }
+    if (job && attributes) {
+        r->binlog->owed -= bs_entry_owed(job);
+        *bs_job_attributes_of(job) = *attributes;
+        r->binlog->owed += bs_entry_owed(job);
     }
     if (job) {
         leave_file(r, job);

@@ -181,18 +181,24 @@ bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now)
     return true;
 }
 
+int bs_policy_expire_job(bs_queue *queue, bs_job *job, bs_now now)
+{
+    const bs_policy_action action = expiry_action(job);
+    const int error = bs_queue_remove(queue, job, BS_ENDED_DELETED, now);
+    if (!error)
+        queue->counters->policy_actions[action]++;
+    return error;
+}
+
 void bs_policy_expire(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     int error = 0;
     bs_refs_pin(queue, tube);
     bs_job *job;
     while (!error && (job = bs_expiry_take(tube, &queue->jobs, now.wall, &queue->expiry_left))) {
-        const bs_policy_action action = expiry_action(job);
-        error = bs_queue_remove(queue, job, BS_ENDED_DELETED, now);
+        error = bs_policy_expire_job(queue, job, now);
         if (error)
             bs_expiry_add(tube, &queue->jobs, job);
-        else
-            queue->counters->policy_actions[action]++;
     }
     bs_schedule_expiry(queue, tube, now);
     /* The rest follows in another round, or when the binlog may have space again. */

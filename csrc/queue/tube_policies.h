@@ -33,6 +33,9 @@ bool bs_policy_ends(const bs_job *job, bs_now now);
 /* Deletes jobs that have expired, and sets the time of the next one. */
 void bs_policy_expire(bs_queue *queue, bs_tube *tube, bs_now now);
 
+/* Deletes a job that has expired, and counts that. 0 or -ENOSPC. */
+int bs_policy_expire_job(bs_queue *queue, bs_job *job, bs_now now);
+
 /* Buries, deletes or moves a job that ends like that; false: it does not. */
 bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now);
 

@@ -258,6 +258,7 @@ static int64_t next_time(const bs_core *core)
     const int64_t times[] = {
         bs_heap_first_key(&server->queue.tube_times),
         bs_heap_first_key(&server->queue.session_times),
+        server->queue.keys_at,
         bs_heap_first_key(&server->timeouts),
         bs_pending_claims_next(server),
         bs_reserves_next(server),

@@ -255,7 +255,7 @@ static void put_back(bs_server *server, const bs_session *session, bs_job *job, 
         return;
     if (since)
         job->at = since;
-    if (job->tube->policy && job->tube->policy->expires && bs_expiry_reached(job, now.wall))
+    if (bs_expiry_reached(job, now.wall))
         bs_job_set_expiry(&server->queue, job, now); /* while it was claimed, its time may have passed */
 }
 

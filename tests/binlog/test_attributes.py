@@ -454,3 +454,29 @@ def test_every_job_can_be_deleted_on_a_full_disk(folder: Path) -> None:
         finally:
             fault_injection.heal()
     assert_keys_end(folder, keys)
+
+
+def test_keys_of_expired_jobs_are_free(folder: Path) -> None:
+    """Also of those that are not deleted yet, because a tick deletes only some."""
+    with Rig(folder) as rig:
+        client = rig.client()
+        jobs = []
+        for number in range(1500):
+            client.do(b"with unique=%d expires=1" % number, b"WITH")
+            jobs.append(client.put())
+        rig.advance(3 * SECOND)
+        client.do(b"with unique=1499", b"WITH")
+        assert client.put() == jobs[-1] + 1
+        assert client.body(jobs[-1]) is None
+
+
+def test_a_tick_is_due_when_a_window_is_over(folder: Path) -> None:
+    with Rig(folder) as rig:
+        client = rig.client()
+        client.do(b"with unique=k window=5", b"WITH")
+        job = client.put()
+        assert rig.tick() > rig.now.mono + 100 * SECOND
+        client.do(b"delete %d" % job, b"DELETED")
+        at = rig.tick()
+        assert rig.now.mono + 4 * SECOND < at <= rig.now.mono + 6 * SECOND
+        assert rig.advance(at - rig.now.mono) > rig.now.mono + 100 * SECOND

@@ -199,6 +199,25 @@ def test_a_round_deletes_one_step(tmp_path: Path) -> None:
         assert received(client) == b"TRUNCATED %d\r\n" % (3 * STEP + 1)
 
 
+def test_keys_of_doomed_jobs_are_free(tmp_path: Path) -> None:
+    """A put with the key of a job that will be deleted must not be answered with that job."""
+    with Rounds(tmp_path) as rounds:
+        client, other = rounds.client(), rounds.client()
+        with_key = b"with unique=k%d\r\nput 0 0 9 1\r\nx\r\n"
+        keep = b"with unique=kept window=60\r\nput 0 0 9 1\r\nx\r\n"
+        put_all(rounds, client, [(0, 0)] * STEP)
+        rounds.ask(client, b"".join(with_key % number for number in range(STEP)), 2 * STEP)
+        kept = rounds.ask(client, keep, 2).splitlines()[-1]
+        client.sendall(b"truncate default\r\n")
+        rounds.run()
+        other.sendall(with_key % 0 + with_key % (STEP - 1) + keep)
+        rounds.run()
+        replies = received(other).splitlines()
+        assert replies[1::2] == [*(b"INSERTED %d" % (2 * STEP + n) for n in (2, 3)), kept]
+        assert rounds.ask(client, b"") == b"TRUNCATED %d\r\n" % (2 * STEP + 1)
+        assert [row["id"] for row in listed(rounds, client)] == [str(2 * STEP + n) for n in (2, 3)]
+
+
 def test_several_take_turns_and_those_of_one_tube_follow_each_other() -> None:
     with Rounds() as rounds:
         first, second, third = (rounds.client() for _ in range(3))
