@@ -7,7 +7,6 @@
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
 #include "queue/job_waits.h"
-#include "queue/tube_policies.h"
 #include "queue/tube_refs.h"
 
 void bs_queue_drop_job(bs_queue *queue, bs_job *job)
@@ -93,21 +92,6 @@ void bs_queue_free_key(bs_queue *queue, const bs_job *job)
     if (ended && ended->job == job->id)
         bs_queue_remove_ended_key(queue, ended);
     memset(bs_job_attributes_of(job)->key, 0, BS_KEY_BYTES);
-}
-
-bs_job *bs_queue_key_holder(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], bs_now now)
-{
-    bs_job *holder = bs_unique_holder(&queue->unique_keys, key);
-    if (!holder || holder->state == BS_RESERVED)
-        return holder;
-    if (holder->truncates != holder->tube->ready.truncates) {
-        if (bs_job_attributes_of(holder)->window)
-            return holder;
-        bs_queue_free_key(queue, holder);
-        return NULL;
-    }
-    const bool expired = holder->state != BS_BURIED && bs_expiry_reached(holder, now.wall);
-    return expired && bs_policy_expire_job(queue, holder, now) == 0 ? NULL : holder;
 }
 
 void bs_queue_remove_ended_key(bs_queue *queue, bs_ended_key *ended)

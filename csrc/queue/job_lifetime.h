@@ -15,10 +15,6 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now);
 /* Deletes a job in any state; `ended` is of entry.h. 0 or -ENOSPC. */
 int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now);
 
-/* Returns the job that holds a key, or NULL. The key is free if the job is about to be deleted: its tube is being
- * truncated and it has no window, or it has expired. */
-bs_job *bs_queue_key_holder(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], bs_now now);
-
 /* The job has no key any more, and will have none when it ends. */
 void bs_queue_free_key(bs_queue *queue, const bs_job *job);
 

@@ -190,6 +190,21 @@ int bs_policy_expire_job(bs_queue *queue, bs_job *job, bs_now now)
     return error;
 }
 
+bs_job *bs_queue_key_holder(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], bs_now now)
+{
+    bs_job *holder = bs_unique_holder(&queue->unique_keys, key);
+    if (!holder || holder->state == BS_RESERVED)
+        return holder;
+    if (holder->truncates != holder->tube->ready.truncates) {
+        if (bs_job_attributes_of(holder)->window)
+            return holder;
+        bs_queue_free_key(queue, holder);
+        return NULL;
+    }
+    const bool expired = holder->state != BS_BURIED && bs_expiry_reached(holder, now.wall);
+    return expired && bs_policy_expire_job(queue, holder, now) == 0 ? NULL : holder;
+}
+
 void bs_policy_expire(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     int error = 0;

@@ -36,6 +36,10 @@ void bs_policy_expire(bs_queue *queue, bs_tube *tube, bs_now now);
 /* Deletes a job that has expired, and counts that. 0 or -ENOSPC. */
 int bs_policy_expire_job(bs_queue *queue, bs_job *job, bs_now now);
 
+/* Returns the job that holds a key, or NULL. The key is free if the job is about to be deleted: its tube is being
+ * truncated and it has no window, or it has expired. */
+bs_job *bs_queue_key_holder(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], bs_now now);
+
 /* Buries, deletes or moves a job that ends like that; false: it does not. */
 bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now);
 
