@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/file_io.h"
 #include "binlog_files/entry.h"
 #include "binlog_files/file_writer.h"
 #include "binlog_files/reader.h"
+#include "jobs/ended_keys.h"
 
 struct bs_rewrite {
     bs_reader *from;
@@ -145,7 +145,7 @@ static bool has_rotted(const bs_entry *entry, const bs_read_file *file)
 /* Writes the entry of an ended key unless its time is over. */
 static int write_key(bs_rewrite *rewrite, const bs_entry_attributes *ended)
 {
-    if ((int64_t)ended->until * BS_SECOND <= rewrite->to.wall)
+    if (bs_ended_is_over(ended->until, rewrite->to.wall))
         return 0;
     const int error = bs_file_writer_begin_entry(&rewrite->to, BS_ENTRY_SHORT);
     return error ? error : write_attributes(&rewrite->to, ended);

@@ -192,7 +192,7 @@ static key_owner owner_of_key(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], 
     if (holder)
         return (key_owner){holder->id, bs_binlog_hold_job(queue->binlog, holder)};
     const bs_ended_key *ended = bs_ended_find(&queue->ended_keys, key);
-    if (ended && !bs_ended_is_over(ended, now.wall))
+    if (ended && !bs_ended_is_over(ended->until, now.wall))
         return (key_owner){ended->job, bs_binlog_hold(queue->binlog)};
     return (key_owner){0, BS_HOLD_NONE};
 }

@@ -87,9 +87,9 @@ uint32_t bs_ended_until(uint32_t window, int64_t wall)
     return second < UINT32_MAX ? (uint32_t)second : UINT32_MAX;
 }
 
-bool bs_ended_is_over(const bs_ended_key *ended, int64_t wall)
+bool bs_ended_is_over(uint32_t until, int64_t wall)
 {
-    return (int64_t)ended->until * BS_SECOND <= wall;
+    return (int64_t)until * BS_SECOND <= wall;
 }
 
 void bs_ended_free(bs_ended_keys *keys)

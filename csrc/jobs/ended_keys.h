@@ -38,8 +38,8 @@ void bs_ended_remove(bs_ended_keys *keys, bs_ended_key *ended);
 /* Returns the time until which a key is kept when its job ends at `wall` (nanoseconds). */
 uint32_t bs_ended_until(uint32_t window, int64_t wall);
 
-/* Returns whether the key is free at `wall`. */
-bool bs_ended_is_over(const bs_ended_key *ended, int64_t wall);
+/* Returns whether a key that is kept until this second is free at `wall`. */
+bool bs_ended_is_over(uint32_t until, int64_t wall);
 
 /* Returns the record whose time ends first, or NULL. */
 static inline bs_ended_key *bs_ended_first(const bs_ended_keys *keys)

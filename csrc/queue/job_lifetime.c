@@ -114,7 +114,7 @@ bs_ended_key *bs_queue_add_ended_key(bs_queue *queue, const uint8_t key[BS_KEY_B
 static bool expire_keys(bs_queue *queue, int most, bs_now now)
 {
     bs_ended_key *ended;
-    while ((ended = bs_ended_first(&queue->ended_keys)) && bs_ended_is_over(ended, now.wall)) {
+    while ((ended = bs_ended_first(&queue->ended_keys)) && bs_ended_is_over(ended->until, now.wall)) {
         if (most-- == 0)
             return false;
         bs_queue_remove_ended_key(queue, ended);

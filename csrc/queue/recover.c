@@ -173,7 +173,7 @@ static void apply_ended_key(recovery *r, const bs_entry_attributes *entry)
         bs_binlog_forget_key(r->binlog, before);
         bs_queue_remove_ended_key(queue, before);
     }
-    if ((int64_t)entry->until * BS_SECOND <= r->now.wall)
+    if (bs_ended_is_over(entry->until, r->now.wall))
         return;
     bs_ended_key *ended = bs_queue_add_ended_key(queue, entry->values.key, entry->job, entry->until);
     ended->file = r->number;
