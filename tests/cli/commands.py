@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
+
+from beanstalkd_py.cli.server.config_layers import ConfigError, from_file
+from beanstalkd_py.cli.server.serve import serve
 
 ERROR = 1
 USAGE = 5
@@ -26,3 +32,14 @@ def refusal(status: int, *args: str | Path) -> str:
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("beanstalkd-py: ")
     return lines[0]
+
+
+def assert_invalid_file(path: Path, text: str, words: Iterable[str]) -> None:
+    """Write a configuration file, whose error must be one line with its path and these words."""
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        from_file(serve, serve.make_context("serve", []), path)
+    message = caught.value.format_message()
+    assert "\n" not in message
+    for word in [str(path), *words]:
+        assert word in message

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from cli.commands import USAGE, refusal, run
+from cli.commands import USAGE, assert_invalid_file, refusal, run
 
-from beanstalkd_py.cli.server.config_layers import ConfigError, from_file
 from beanstalkd_py.cli.server.serve import serve, serve_options
 from beanstalkd_py.schedules.schedule import Schedule
 
@@ -41,14 +40,7 @@ GOOD = f'[schedule.nightly]\n{CRON}tube = "reports"\n'
     ],
 )
 def test_errors(tmp_path: Path, text: str, words: list[str]) -> None:
-    path = tmp_path / "file"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        from_file(serve, serve.make_context("serve", []), path)
-    message = caught.value.format_message()
-    assert "\n" not in message
-    for word in [str(path), *words]:
-        assert word in message
+    assert_invalid_file(tmp_path / "file", text, words)
 
 
 def test_values(tmp_path: Path) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.commands import run
+from cli.commands import assert_invalid_file, run
 from processes import eventually
 from servers import Server, ours
 from shards import kill_worker, worker_pids
 from wire import in_tube
 
-from beanstalkd_py.cli.server.config_layers import ConfigError, from_file
 from beanstalkd_py.cli.server.policy_settings import parse_table
 from beanstalkd_py.cli.server.serve import serve, serve_options
 from beanstalkd_py.core.tube_policy import TubePolicy
@@ -49,14 +48,7 @@ PUT = b"put 0 0 0 1\r\nx\r\n"
     ],
 )
 def test_errors(tmp_path: Path, text: str, words: list[str]) -> None:
-    path = tmp_path / "file"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        from_file(serve, serve.make_context("serve", []), path)
-    message = caught.value.format_message()
-    assert "\n" not in message
-    for word in [str(path), *words]:
-        assert word in message
+    assert_invalid_file(tmp_path / "file", text, words)
 
 
 def test_check_reports_one_line(tmp_path: Path) -> None:
