@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from pipeline import class_archive
 from servers import Server, ours
 from wire import Client, Connect, in_tube
 
@@ -46,17 +47,19 @@ def runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def spark_defaults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Settings of every Spark driver, executor and daemon that tests start.
+def spark_options() -> Iterator[None]:
+    """Options of every Java process of Spark that tests start.
 
-    Compiling all the way takes longer than what most tests run.
+    Compiling all the way takes longer than what most tests run. Options are not in a folder of
+    settings, because Java uses no archive of classes if a folder of its class path has files.
     """
-    folder = tmp_path_factory.mktemp("conf")
-    lines = [f"spark.{side}.extraJavaOptions {QUICK_JAVA}\n" for side in ("driver", "executor")]
-    (folder / "spark-defaults.conf").write_text("".join(lines))
+    options = QUICK_JAVA
+    if class_archive.path().exists():
+        options += f" -XX:SharedArchiveFile={class_archive.path()} -Xlog:disable"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_CONF_DIR", str(folder))
-        patch.setenv("SPARK_DAEMON_JAVA_OPTS", QUICK_JAVA)
+        executors = f'-Dspark.executor.extraJavaOptions="{options}"'
+        patch.setenv("SPARK_SUBMIT_OPTS", f"{options} {executors}")
+        patch.setenv("SPARK_DAEMON_JAVA_OPTS", options)
         yield
 
 

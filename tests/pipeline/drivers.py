@@ -128,7 +128,7 @@ def working_server(folder: Path, seed: int) -> Iterator[None]:
     with (
         ours("-b", folder, "-s", "32768") as server,
         server.connect() as client,
-        repeating(lambda: work(client, dice), pause_s=0.02),
+        repeating(lambda: work(client, dice), pause_s=0.1),
     ):
         yield
 
