@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from pipeline import class_archive
 from servers import Server, ours
 from wire import Client, Connect, in_tube
 
+from beanstalkd_py.pipeline.class_archive import option_of_java
 from beanstalkd_py.pipeline.session import QUICK_JAVA
 
 # No deadline per example, because examples wait for a server. No explain phase, because it runs a
@@ -53,9 +53,7 @@ def spark_options() -> Iterator[None]:
     Compiling all the way takes longer than what most tests run. Options are not in a folder of
     settings, because Java uses no archive of classes if a folder of its class path has files.
     """
-    options = QUICK_JAVA
-    if class_archive.path().exists():
-        options += f" -XX:SharedArchiveFile={class_archive.path()} -Xlog:disable"
+    options = f"{QUICK_JAVA} {option_of_java()}".replace('"', "")
     with pytest.MonkeyPatch.context() as patch:
         executors = f'-Dspark.executor.extraJavaOptions="{options}"'
         patch.setenv("SPARK_SUBMIT_OPTS", f"{options} {executors}")

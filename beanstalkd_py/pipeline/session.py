@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.class_archive import option_of_java
 from beanstalkd_py.pipeline.connect_session import PACKAGE, SCHEME, connect_session
 from beanstalkd_py.pipeline.gateway import IS_SUBMITTED, launch_jvm
 from beanstalkd_py.pipeline.sources.paths import expand, local
@@ -202,7 +203,8 @@ def settings_of(options: SparkOptions, submitted: Mapping[str, str]) -> dict[str
     if is_local(master):
         partitions = _cores(master) * (1 if options.is_small else PARTITIONS_PER_CORE)
         defaults |= {**LOCAL_SETTINGS, "spark.sql.shuffle.partitions": str(partitions)}
-        defaults |= {JAVA_OPTIONS: QUICK_JAVA} if options.is_small else {}
+        java = [QUICK_JAVA if options.is_small else "", option_of_java()]
+        defaults |= {JAVA_OPTIONS: " ".join(filter(None, java))} if any(java) else {}
     if options.is_quiet:
         defaults["spark.log.level"] = "ERROR"
     return {**defaults, **explicit}

@@ -11,6 +11,7 @@ _PACKAGE = "beanstalkd_py.cli.pipeline"
 _COMMANDS = {
     "Commands": {
         "package": f"{_PACKAGE}.package:package",
+        "prepare": f"{_PACKAGE}.prepare:prepare",
         "report": f"{_PACKAGE}.report:report",
         "run": f"{_PACKAGE}.run:run",
         "ship": f"{_PACKAGE}.ship:ship",

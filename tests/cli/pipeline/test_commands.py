@@ -50,7 +50,7 @@ def result(*words: object, **environment: str) -> tuple[int, bytes, list[str]]:
 # --- without Spark -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [[], ["run"], ["sql"], ["report"], ["package"]])
+@pytest.mark.parametrize("words", [[], ["run"], ["sql"], ["report"], ["package"], ["prepare"]])
 def test_help_needs_no_spark(words, tmp_path):
     (tmp_path / "pyspark.py").write_text("raise ImportError('not here')")
     status, out, errors = result(*words, "--help", PYTHONPATH=str(tmp_path))
@@ -167,6 +167,32 @@ def test_stderr_has_no_lines_of_spark(folder):
     ]
     assert len(errors) == 1
     assert errors[0].startswith("beanstalkd-py: 2 rows in ")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_prepare_makes_an_archive_that_later_commands_use(tmp_path, folder):
+    loads = tmp_path / "loads"
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "a cache"), "SPARK_SUBMIT_OPTS": ""}
+    status, out, errors = result("prepare", **environment)
+    assert (status, out) == (0, b"")
+    (archive,) = (tmp_path / "a cache" / "beanstalkd-py").iterdir()
+    assert errors[1:] == [f"beanstalkd-py: wrote {archive}; {archive.stat().st_size / 1e6:.0f} MB"]
+    environment["SPARK_SUBMIT_OPTS"] = f"-Xlog:class+load:file={loads}"
+    status, _, _ = result("sql", "-i", folder, "select count(*) from timelines", **environment)
+    assert status == 0
+    assert "org.apache.spark.SparkContext source: shared objects file (top)" in loads.read_text()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_prepare_fails_if_java_cannot_write_an_archive(tmp_path):
+    (tmp_path / "spark-env.sh").touch()
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "SPARK_SUBMIT_OPTS": ""}
+    status, out, errors = result("prepare", SPARK_CONF_DIR=str(tmp_path), **environment)
+    assert (status, out, len(errors)) == (2, b"", 2)
+    assert "Java wrote no archive" in errors[1]
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.spark

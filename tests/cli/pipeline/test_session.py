@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalkd_py.pipeline import session
+from beanstalkd_py.pipeline import class_archive, session
 from beanstalkd_py.pipeline.session import (
     JAVA_OPTIONS,
     QUICK_JAVA,
@@ -17,6 +17,13 @@ from beanstalkd_py.pipeline.session import (
 )
 
 PARTS = "spark.sql.shuffle.partitions"
+
+
+@pytest.fixture(autouse=True)
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the archive of classes would be; it does not exist."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    return class_archive.place()
 
 
 @pytest.fixture
@@ -63,6 +70,18 @@ def test_settings_of_small_inputs(folder):
     assert settings_of(small, {}).items() >= {JAVA_OPTIONS: QUICK_JAVA, PARTS: "3"}.items()
     assert settings_of(usual, {})[PARTS] == "48"
     assert JAVA_OPTIONS not in settings_of(usual, {})
+
+
+def test_an_archive_of_classes_is_used_on_this_machine(folder, archive):
+    small = SparkOptions.of("local[3]", [], is_quiet=True, inputs=[str(folder)])
+    usual = SparkOptions.of("local[3]", [], is_quiet=True)
+    cluster = SparkOptions.of("spark://host:7077", [], is_quiet=True)
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    option = f'"-XX:SharedArchiveFile={archive}" -Xlog:cds=off'
+    assert settings_of(small, {})[JAVA_OPTIONS] == f"{QUICK_JAVA} {option}"
+    assert settings_of(usual, {})[JAVA_OPTIONS] == option
+    assert JAVA_OPTIONS not in settings_of(cluster, {})
 
 
 def test_given_settings_override_tuning(folder):
