@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
 import click
 
 from beanstalkd_py.cli.output import notice
-from beanstalkd_py.cli.pipeline.spark_options import usage_errors
+from beanstalkd_py.cli.pipeline.spark_options import SparkRunner, usage_errors
+from beanstalkd_py.errors import PipelineUsageError
 
 
 @click.command()
@@ -20,10 +26,39 @@ def prepare() -> int:
     Example:
       beanstalkd-py pipeline prepare
     """
-    from beanstalkd_py.pipeline.class_archive import write
+    from beanstalkd_py.pipeline.class_archive import archive_path
 
-    notice("running Spark for about a minute")
-    with usage_errors():
-        archive = write()
+    with usage_errors(), tempfile.TemporaryDirectory(prefix="beanstalkd-py-") as scratch:
+        new = Path(scratch, "classes.jsa")
+        _write_classes(new, Path(scratch))
+        if not new.exists():
+            raise PipelineUsageError(
+                "Java wrote no archive; use one that can (Java 17 of HotSpot), and no folder with"
+                " files as SPARK_CONF_DIR"
+            )
+        archive = archive_path()
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        beside = archive.with_suffix(f".{os.getpid()}")
+        try:
+            shutil.move(new, beside)
+            beside.replace(archive)
+        finally:
+            beside.unlink(missing_ok=True)
     notice(f"wrote {archive}; {archive.stat().st_size / 1e6:.0f} MB")
     return 0
+
+
+def _write_classes(archive: Path, scratch: Path) -> None:
+    """Write the archive of the classes that a report about one job takes."""
+    from beanstalkd_py.history.store import ARCHIVER_SIZES, Message, Options, Store
+    from beanstalkd_py.pipeline.report.page import write_report
+    from beanstalkd_py.pipeline.session import JAVA_OPTIONS, QUICK_JAVA
+
+    history = scratch / "history"
+    properties = {"UNIQ_KEY": "1-0-1-1", "TAGS": "deleted"}
+    with Store.open(history, Options(sizes=ARCHIVER_SIZES)) as store:
+        store.append([Message(topic="mails", body=b"", properties=properties)], durable=True)
+    java = f'{QUICK_JAVA} "-XX:ArchiveClassesAtExit={archive}" -Xlog:disable'
+    spark = SparkRunner("local[2]", (f"{JAVA_OPTIONS}={java}",), verbose=False)
+    with spark.running("prepare", [str(history)]) as running:
+        write_report(running.spark, [str(history)], scratch / "report.html")

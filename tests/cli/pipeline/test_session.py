@@ -23,7 +23,7 @@ PARTS = "spark.sql.shuffle.partitions"
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the archive of classes would be; it does not exist."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
-    return class_archive.place()
+    return class_archive.archive_path()
 
 
 @pytest.fixture
