@@ -42,7 +42,7 @@
 #include "binlog/preallocation.h"
 #include "binlog/sync_thread.h"
 #include "binlog_files/boot_id.h"
-#include "jobs/ended_keys.h"
+#include "jobs/unique_keys.h"
 #include "jobs/job.h"
 
 typedef struct bs_compaction bs_compaction;

@@ -12,7 +12,7 @@
  * An Invalid entry without a body size is none of a job: it records the highest id, or the length of an earlier file
  * and the boot for which that is valid if nothing was synced, or it is an attribute entry. An attribute entry holds the
  * attributes of a job. It precedes the full entry of that job directly, in the same file, and otherwise has no effect.
- * The entry of an ended key has the same fields (ended_keys.h).
+ * The entry of an ended key has the same fields (unique_keys.h).
  */
 #ifndef BS_ENTRY_H
 #define BS_ENTRY_H

@@ -14,7 +14,7 @@
 #include "binlog_files/entry.h"
 #include "binlog_files/file_writer.h"
 #include "binlog_files/reader.h"
-#include "jobs/ended_keys.h"
+#include "jobs/unique_keys.h"
 
 struct bs_rewrite {
     bs_reader *from;

@@ -6,7 +6,7 @@
 #include "api/transfer.h"
 #include "binlog_files/entry.h"
 #include "binlog_files/file_writer.h"
-#include "jobs/ended_keys.h"
+#include "jobs/unique_keys.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"
 

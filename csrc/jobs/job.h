@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/heap.h"
+#include "jobs/key_table.h"
 
 typedef struct bs_tube bs_tube;
 
@@ -66,28 +67,12 @@ typedef struct {
 
 #define BS_NO_OFFSET UINT32_MAX
 
-enum { BS_KEY_BYTES = 16 };
-
 /* What `with` has set for the life of a job. Jobs without attributes have no memory for them. */
 typedef struct {
     uint8_t key[BS_KEY_BYTES]; /* unique_keys.h; zeros: none */
-    uint32_t window;           /* seconds after the job's end for which it keeps its key: ended_keys.h */
+    uint32_t window;           /* seconds after the job's end for which it keeps its key */
     uint32_t expires;          /* seconds after its put; deletes a job that is ready or delayed; 0: never */
 } bs_job_attributes;
-
-/* Multipliers for the slots of keys, random in each process: nobody can choose keys that meet in one slot. */
-typedef struct {
-    uint64_t of_halves[2];
-} bs_key_secret;
-
-/* Returns the first slot of a key in a table whose capacity is a power of two above 1. */
-static inline size_t bs_key_slot(const uint8_t key[BS_KEY_BYTES], const bs_key_secret *secret, size_t capacity)
-{
-    uint64_t halves[2];
-    memcpy(halves, key, sizeof halves);
-    const uint64_t hash = halves[0] * (secret->of_halves[0] | 1) + halves[1] * (secret->of_halves[1] | 1);
-    return (size_t)(hash >> (__builtin_clzll(capacity) + 1));
-}
 
 /* Of a job with a separate body. */
 static inline bs_body_place *bs_job_body_place(const bs_job *job)

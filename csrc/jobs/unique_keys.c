@@ -1,12 +1,12 @@
 #include "jobs/unique_keys.h"
 
-#include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/clock.h"
 #include "jobs/blake2s.h"
-
-enum { SMALLEST = 16 };
 
 void bs_unique_key(uint8_t key[BS_KEY_BYTES], const char *tube, size_t tube_length, bs_key_source source,
                    const char *bytes, size_t length)
@@ -20,85 +20,78 @@ void bs_unique_key(uint8_t key[BS_KEY_BYTES], const char *tube, size_t tube_leng
     bs_blake2s_end(&hash, key);
 }
 
-static const uint8_t *key_of(const bs_job *job)
+/* --- holders ---------------------------------------------------------------------------------------------- */
+
+static const uint8_t *key_of_job(const void *job)
 {
     return bs_job_attributes_of(job)->key;
 }
 
-static size_t home(const bs_unique_keys *keys, const uint8_t *key)
+bs_job *bs_unique_holder(const bs_key_table *holders, const uint8_t key[BS_KEY_BYTES])
 {
-    return bs_key_slot(key, &keys->secret, keys->capacity);
+    return bs_key_table_find(holders, key_of_job, key);
 }
 
-static size_t after(const bs_unique_keys *keys, size_t slot)
+int bs_unique_add(bs_key_table *holders, bs_job *job)
 {
-    return (slot + 1) & (keys->capacity - 1);
-}
-
-/* Returns the slot of the key, or the empty slot where the search ends. */
-static size_t seek(const bs_unique_keys *keys, const uint8_t *key)
-{
-    size_t slot = home(keys, key);
-    while (keys->slots[slot] && memcmp(key_of(keys->slots[slot]), key, BS_KEY_BYTES) != 0)
-        slot = after(keys, slot);
-    return slot;
-}
-
-bs_job *bs_unique_holder(const bs_unique_keys *keys, const uint8_t key[BS_KEY_BYTES])
-{
-    return keys->capacity ? keys->slots[seek(keys, key)] : NULL;
-}
-
-static int resize(bs_unique_keys *keys, size_t capacity)
-{
-    bs_unique_keys other = {calloc(capacity, sizeof *other.slots), keys->count, capacity, keys->secret};
-    if (!other.slots)
-        return -ENOMEM;
-    for (size_t i = 0; i < keys->capacity; i++)
-        if (keys->slots[i])
-            other.slots[seek(&other, key_of(keys->slots[i]))] = keys->slots[i];
-    free(keys->slots);
-    *keys = other;
-    return 0;
-}
-
-int bs_unique_add(bs_unique_keys *keys, bs_job *job)
-{
-    if (keys->count + 1 > keys->capacity / 4 * 3) {
-        const int error = resize(keys, keys->capacity ? 2 * keys->capacity : SMALLEST);
-        if (error)
-            return error;
-    }
-    const size_t slot = seek(keys, key_of(job));
-    if (keys->slots[slot])
+    if (bs_unique_holder(holders, key_of_job(job)))
         return 0;
-    keys->slots[slot] = job;
-    keys->count++;
-    return 0;
+    return bs_key_table_add(holders, key_of_job, job);
 }
 
-void bs_unique_remove(bs_unique_keys *keys, const bs_job *job)
+void bs_unique_remove(bs_key_table *holders, const bs_job *job)
 {
-    size_t hole = keys->capacity ? seek(keys, key_of(job)) : 0;
-    if (!keys->capacity || keys->slots[hole] != job)
-        return;
-    /* Later jobs move back into the hole unless their home is after it. */
-    for (size_t i = after(keys, hole); keys->slots[i]; i = after(keys, i)) {
-        const size_t stray = (i - home(keys, key_of(keys->slots[i]))) & (keys->capacity - 1);
-        if (stray < ((i - hole) & (keys->capacity - 1)))
-            continue;
-        keys->slots[hole] = keys->slots[i];
-        hole = i;
-    }
-    keys->slots[hole] = NULL;
-    keys->count--;
-    /* Without memory the table stays larger than needed. */
-    if (keys->capacity > SMALLEST && keys->count < keys->capacity / 8)
-        (void)resize(keys, keys->capacity / 2);
+    if (bs_unique_holder(holders, key_of_job(job)) == job)
+        bs_key_table_remove(holders, key_of_job, job);
 }
 
-void bs_unique_free(bs_unique_keys *keys)
+/* --- ended keys ------------------------------------------------------------------------------------------- */
+
+static const bs_heap_kind ended_kind = {offsetof(bs_ended_key, place), offsetof(bs_ended_key, job)};
+
+static const uint8_t *key_of_ended(const void *ended)
 {
-    free(keys->slots);
-    *keys = (bs_unique_keys){0};
+    return ((const bs_ended_key *)ended)->key;
+}
+
+bs_ended_key *bs_ended_find(const bs_ended_keys *keys, const uint8_t key[BS_KEY_BYTES])
+{
+    return bs_key_table_find(&keys->by_key, key_of_ended, key);
+}
+
+bs_ended_key *bs_ended_add(bs_ended_keys *keys, const uint8_t key[BS_KEY_BYTES], uint64_t job, uint32_t until)
+{
+    bs_ended_key *ended = bs_must_realloc(NULL, 1, sizeof *ended);
+    *ended = (bs_ended_key){.job = job, .until = until};
+    memcpy(ended->key, key, BS_KEY_BYTES);
+    if (bs_key_table_add(&keys->by_key, key_of_ended, ended) != 0)
+        abort();
+    bs_heap_push(&keys->by_time, &ended_kind, until, ended);
+    return ended;
+}
+
+void bs_ended_remove(bs_ended_keys *keys, bs_ended_key *ended)
+{
+    bs_key_table_remove(&keys->by_key, key_of_ended, ended);
+    bs_heap_remove(&keys->by_time, &ended_kind, ended->place);
+    free(ended);
+}
+
+uint32_t bs_ended_until(uint32_t window, int64_t wall)
+{
+    const uint64_t second = ((uint64_t)(wall > 0 ? wall : 0) + BS_SECOND - 1) / BS_SECOND + window;
+    return second < UINT32_MAX ? (uint32_t)second : UINT32_MAX;
+}
+
+bool bs_ended_is_over(uint32_t until, int64_t wall)
+{
+    return (int64_t)until * BS_SECOND <= wall;
+}
+
+void bs_ended_free(bs_ended_keys *keys)
+{
+    for (uint32_t i = 0; i < keys->by_time.count; i++)
+        free(keys->by_time.slots[i].item);
+    bs_key_table_free(&keys->by_key);
+    bs_heap_free(&keys->by_time);
 }

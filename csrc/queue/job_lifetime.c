@@ -41,7 +41,7 @@ static int add_to_tables(bs_queue *queue, bs_job *job)
     int error = bs_job_table_add(&queue->jobs, job);
     if (error || !bs_job_has_key(job))
         return error;
-    error = bs_unique_add(&queue->unique_keys, job);
+    error = bs_unique_add(&queue->key_holders, job);
     if (error)
         bs_job_table_remove(&queue->jobs, job);
     return error;
@@ -51,7 +51,7 @@ static void remove_from_tables(bs_queue *queue, const bs_job *job)
 {
     bs_job_table_remove(&queue->jobs, job);
     if (bs_job_has_key(job))
-        bs_unique_remove(&queue->unique_keys, job);
+        bs_unique_remove(&queue->key_holders, job);
 }
 
 int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
@@ -86,7 +86,7 @@ void bs_queue_free_key(bs_queue *queue, const bs_job *job)
 {
     if (!bs_job_has_key(job))
         return;
-    bs_unique_remove(&queue->unique_keys, job);
+    bs_unique_remove(&queue->key_holders, job);
     /* After a crash between the entries of a key's end and of the delete, there are both. */
     bs_ended_key *ended = bs_ended_find(&queue->ended_keys, bs_job_attributes_of(job)->key);
     if (ended && ended->job == job->id)

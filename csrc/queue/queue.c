@@ -22,7 +22,7 @@ int bs_queue_init(bs_queue *queue)
     bs_key_secret secret;
     if (getrandom(&secret, sizeof secret, 0) != (ssize_t)sizeof secret)
         return -errno;
-    queue->unique_keys.secret = queue->ended_keys.secret = secret;
+    queue->key_holders.secret = queue->ended_keys.by_key.secret = secret;
     queue->default_tube = bs_refs_tube(queue, "default", 7);
     uint64_t no_number = 0;
     queue->no_tube = bs_tubes_get(&queue->remote_tubes, "-", 1, &no_number);
@@ -40,7 +40,7 @@ void bs_queue_free(bs_queue *queue)
     for (size_t i = 0; i < queue->jobs.capacity; i++)
         bs_job_free(queue->jobs.slots[i]);
     bs_job_table_free(&queue->jobs);
-    bs_unique_free(&queue->unique_keys);
+    bs_key_table_free(&queue->key_holders);
     bs_ended_free(&queue->ended_keys);
     bs_job_waits_free(queue);
     bs_sessions_free(&queue->sessions);
@@ -149,7 +149,7 @@ void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
         job->tube->number = job->id;
     if (queue->workers > 1)
         bs_owner_set(queue->shared, job->id, queue->shard);
-    if (bs_job_has_key(job) && bs_unique_add(&queue->unique_keys, job) != 0)
+    if (bs_job_has_key(job) && bs_unique_add(&queue->key_holders, job) != 0)
         abort();
     if (bs_expiry_of(job))
         bs_job_set_expiry(queue, job, now);

@@ -4,7 +4,6 @@
 
 #include "api/types.h"
 #include "binlog/binlog.h"
-#include "jobs/ended_keys.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"
 #include "jobs/unique_keys.h"
@@ -37,7 +36,7 @@ typedef struct {
 
 typedef struct {
     bs_job_table jobs;
-    bs_unique_keys unique_keys;        /* of these jobs */
+    bs_key_table key_holders;          /* of these jobs */
     bs_ended_keys ended_keys;          /* of jobs that have ended */
     int64_t keys_at;                   /* when some of these are over or are to be looked at again, mono */
     bs_tubes tubes;                    /* of this shard */

@@ -192,7 +192,7 @@ int bs_policy_expire_job(bs_queue *queue, bs_job *job, bs_now now)
 
 bs_job *bs_queue_key_holder(bs_queue *queue, const uint8_t key[BS_KEY_BYTES], bs_now now)
 {
-    bs_job *holder = bs_unique_holder(&queue->unique_keys, key);
+    bs_job *holder = bs_unique_holder(&queue->key_holders, key);
     if (!holder || holder->state == BS_RESERVED)
         return holder;
     if (holder->truncates != holder->tube->ready.truncates) {
