@@ -24,7 +24,8 @@ static int pack(const bs_session *session, bs_bytes *state)
     }
     const bs_put_options *options = session->put_options;
     if (options && !error)
-        error = bs_bytes_append(state, (const char[]){'\n', OPTIONS_MARK}, 2) || bs_bytes_append(state, options->text, options->length);
+        error = bs_bytes_append(state, (const char[]){'\n', OPTIONS_MARK}, 2) ||
+                bs_bytes_append(state, options->text, options->length);
     return error || bs_bytes_append(state, "\n\n", 2) ||
                    bs_bytes_append(state, bs_bytes_data(&session->in), bs_bytes_length(&session->in))
                ? -ENOMEM
