@@ -1,12 +1,13 @@
 """The archive of the classes of Spark, from which Java starts it faster.
 
-`pipeline prepare` has Java write it (JEP 350). Java ignores an archive of another Java or Spark. It
-neither writes nor uses one if the folder of Spark's configuration, which is in the class path, has
-files.
+`pipeline prepare` has Java write it (JEP 350). Java ignores an archive of another Java or Spark, or
+of Spark in another folder. It neither writes nor uses one if the folder of Spark's configuration,
+which is in the class path, has files.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 from pathlib import Path
@@ -18,8 +19,9 @@ def archive_path() -> Path:
     Raises importlib.metadata.PackageNotFoundError without PySpark, RuntimeError without a home.
     """
     caches = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    version = importlib.metadata.version("pyspark")
-    return Path(caches, "beanstalkd-py", f"spark-{version}.jsa")
+    pyspark = importlib.metadata.distribution("pyspark")
+    folder = hashlib.sha256(str(pyspark.locate_file("")).encode()).hexdigest()[:8]
+    return Path(caches, "beanstalkd-py", f"spark-{pyspark.version}-{folder}.jsa")
 
 
 def option_of_java() -> str:
@@ -28,5 +30,5 @@ def option_of_java() -> str:
         archive = archive_path()
     except (importlib.metadata.PackageNotFoundError, RuntimeError):
         return ""
-    # Java would report an archive of another version at each start.
-    return f'"-XX:SharedArchiveFile={archive}" -Xlog:cds=off' if archive.exists() else ""
+    # Java would print on stdout, at each start, why it ignores an archive.
+    return f'"-XX:SharedArchiveFile={archive}" -Xlog:disable' if archive.exists() else ""
