@@ -163,6 +163,12 @@ class World:
         if kind in self.mishaps:
             self.mishaps[kind] -= 1
         getattr(self, f"_do_{kind}")(*arguments)
+        self._observe()
+        if not self.deliveries():
+            self.check_rest()
+
+    def _observe(self) -> None:
+        """Note for each client which shards have been without a job since it asked."""
         for client in self.clients:
             for n, shard in enumerate(self.shards):
                 if not shard.ready or not self.up[client.home][n]:
@@ -172,8 +178,6 @@ class World:
                 client.pending_claims[n] = (
                     client.pending_claims.get(n, set()) & undecided if up else set()
                 )
-        if not self.deliveries():
-            self.check_rest()
 
     def settle(self) -> None:
         """Deliver every message, and execute all planned reserves and puts."""
@@ -399,6 +403,7 @@ class World:
         """Connect the new worker, before or after the end of the old one was noticed."""
         while self.upcalls[home]:  # UpcallHandler.add_peer
             self._do_upcall(home)
+            self._observe()
         self.broken.discard((home, n))
         if self.channels[n, home]:
             self.channels[n, home] = []
