@@ -31,4 +31,4 @@ def option_of_java() -> str:
     except (importlib.metadata.PackageNotFoundError, RuntimeError):
         return ""
     # Java would print on stdout, at each start, why it ignores an archive.
-    return f'"-XX:SharedArchiveFile={archive}" -Xlog:disable' if archive.exists() else ""
+    return f'"-XX:SharedArchiveFile={archive}" -Xlog:cds*=off' if archive.exists() else ""

@@ -78,7 +78,7 @@ def test_an_archive_of_classes_is_used_on_this_machine(folder, archive):
     cluster = SparkOptions.of("spark://host:7077", [], is_quiet=True)
     archive.parent.mkdir(parents=True)
     archive.touch()
-    option = f'"-XX:SharedArchiveFile={archive}" -Xlog:disable'
+    option = f'"-XX:SharedArchiveFile={archive}" -Xlog:cds*=off'
     assert settings_of(small, {})[JAVA_OPTIONS] == f"{QUICK_JAVA} {option}"
     assert settings_of(usual, {})[JAVA_OPTIONS] == option
     assert JAVA_OPTIONS not in settings_of(cluster, {})
