@@ -42,8 +42,8 @@
 #include "binlog/preallocation.h"
 #include "binlog/sync_thread.h"
 #include "binlog_files/boot_id.h"
-#include "jobs/unique_keys.h"
 #include "jobs/job.h"
+#include "jobs/unique_keys.h"
 
 typedef struct bs_compaction bs_compaction;
 

@@ -6,9 +6,9 @@
 #include "api/transfer.h"
 #include "binlog_files/entry.h"
 #include "binlog_files/file_writer.h"
-#include "jobs/unique_keys.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"
+#include "jobs/unique_keys.h"
 
 struct bs_transfer {
     bs_file_writer *shards;

@@ -56,14 +56,19 @@ int bs_key_table_add(bs_key_table *table, bs_key_of *key_of, void *item)
     if (is_dense && !resize(table, key_of, table->capacity ? 2 * table->capacity : SMALLEST) &&
         table->count + 1 >= table->capacity)
         return -ENOMEM;
-    table->slots[seek(table, key_of, key_of(item))] = item;
+    const size_t slot = seek(table, key_of, key_of(item));
+    if (table->slots[slot])
+        return 0;
+    table->slots[slot] = item;
     table->count++;
     return 0;
 }
 
 void bs_key_table_remove(bs_key_table *table, bs_key_of *key_of, const void *item)
 {
-    size_t hole = seek(table, key_of, key_of(item));
+    size_t hole = table->capacity ? seek(table, key_of, key_of(item)) : 0;
+    if (!table->capacity || table->slots[hole] != item)
+        return;
     /* Later items move back into the hole unless their home is after it. */
     for (size_t i = after(table, hole); table->slots[i]; i = after(table, i)) {
         const size_t stray = (i - home(table, key_of(table->slots[i]))) & (table->capacity - 1);

@@ -26,10 +26,10 @@ typedef const uint8_t *bs_key_of(const void *item);
 /* Returns the item with the key, or NULL. */
 void *bs_key_table_find(const bs_key_table *table, bs_key_of *key_of, const uint8_t key[BS_KEY_BYTES]);
 
-/* Adds an item whose key no other item has. Returns 0, or -ENOMEM if the table is full and cannot grow. */
+/* Adds an item, unless another one has its key. Returns 0, or -ENOMEM if the table is full and cannot grow. */
 int bs_key_table_add(bs_key_table *table, bs_key_of *key_of, void *item);
 
-/* Removes an item of the table. */
+/* Removes an item, if the table has it. */
 void bs_key_table_remove(bs_key_table *table, bs_key_of *key_of, const void *item);
 
 void bs_key_table_free(bs_key_table *table);

@@ -34,15 +34,12 @@ bs_job *bs_unique_holder(const bs_key_table *holders, const uint8_t key[BS_KEY_B
 
 int bs_unique_add(bs_key_table *holders, bs_job *job)
 {
-    if (bs_unique_holder(holders, key_of_job(job)))
-        return 0;
     return bs_key_table_add(holders, key_of_job, job);
 }
 
 void bs_unique_remove(bs_key_table *holders, const bs_job *job)
 {
-    if (bs_unique_holder(holders, key_of_job(job)) == job)
-        bs_key_table_remove(holders, key_of_job, job);
+    bs_key_table_remove(holders, key_of_job, job);
 }
 
 /* --- ended keys ------------------------------------------------------------------------------------------- */
