@@ -30,7 +30,7 @@ COMPILE_FLAGS = [
 ]
 LINK_FLAGS = ["-pthread"]
 # The linker compiles all of csrc/ as one unit: 8 % fewer instructions per command, 12 s per build.
-LINK_TIME_OPTIMIZATION = ["-O2", "-flto=auto"]
+LTO = ["-O2", "-flto=auto"]
 SANITIZE = ["-fsanitize=address,undefined"]
 SANITIZE_COMPILE = [*SANITIZE, "-fno-omit-frame-pointer", "-O1"]
 
@@ -77,9 +77,11 @@ def builder(module: str, headers: tuple[str, ...], sources: list[Path]) -> FFI:
     BEANSTALKD_PY_SANITIZE=1 adds ASan and UBSan; BEANSTALKD_PY_LTO=0 leaves out link-time
     optimization, for a quick build or a compiler that lacks it.
     """
-    sanitize = os.environ.get("BEANSTALKD_PY_SANITIZE") == "1"
-    lto = not sanitize and os.environ.get("BEANSTALKD_PY_LTO") != "0"
-    further = SANITIZE_COMPILE if sanitize else LINK_TIME_OPTIMIZATION if lto else []
+    compile_flags, link_flags = COMPILE_FLAGS, LINK_FLAGS
+    if os.environ.get("BEANSTALKD_PY_SANITIZE") == "1":
+        compile_flags, link_flags = compile_flags + SANITIZE_COMPILE, link_flags + SANITIZE
+    elif os.environ.get("BEANSTALKD_PY_LTO") != "0":
+        compile_flags, link_flags = compile_flags + LTO, link_flags + LTO
     ignored = [f'#pragma GCC diagnostic ignored "{warning}"' for warning in IGNORED_WARNINGS]
     ffi = FFI()
     ffi.cdef("".join(declarations(CSRC / header) for header in headers))
@@ -89,8 +91,8 @@ def builder(module: str, headers: tuple[str, ...], sources: list[Path]) -> FFI:
         sources=sorted(str(path) for path in sources),
         depends=sorted(str(path) for path in CSRC.rglob("*.h")),
         include_dirs=[str(CSRC)],
-        extra_compile_args=COMPILE_FLAGS + further,
-        extra_link_args=LINK_FLAGS + (SANITIZE if sanitize else further),
+        extra_compile_args=compile_flags,
+        extra_link_args=link_flags,
     )
     return ffi
 
