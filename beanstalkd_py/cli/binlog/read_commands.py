@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,18 +100,7 @@ def dump(
         since=TIME_MIN if since is None else since,
         until=TIME_MAX if until is None else until,
     )
-    out = sys.stdout.buffer
-
-    def sink(text: Any) -> None:
-        try:
-            out.write(text)
-            if follow:
-                out.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise errors.OutputError(f"cannot write to stdout: {error.strerror}") from error
-
+    sink = partial(_write, is_flushed=follow)
     try:
         with folder_usage_errors():
             # --follow may wait for the first file.
@@ -122,12 +112,24 @@ def dump(
             if follow:
                 dumping.follow(inspected, selection, sink)
             clean = dumping.dump(inspected, selection, sink)
-            out.flush()
+            sys.stdout.buffer.flush()
     except BrokenPipeError:
         # The reader has closed the pipe; Python's flush at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return 0 if clean else DAMAGED
+
+
+def _write(text: Any, is_flushed: bool) -> None:
+    """Write to stdout. Raises OutputError, BrokenPipeError."""
+    try:
+        sys.stdout.buffer.write(text)
+        if is_flushed:
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise errors.OutputError(f"cannot write to stdout: {error.strerror}") from error
 
 
 @click.command()

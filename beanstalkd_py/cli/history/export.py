@@ -102,13 +102,7 @@ def export(
     if as_json and form == PARQUET:
         raise errors.ToolUsageError("--json and --format parquet exclude each other")
     matches = Filters(filters)
-    write_parquet = None
-    if form == PARQUET:
-        write_parquet = _parquet_writer(output, file_rows, file_bytes)
-    elif file_rows or file_bytes or output is not None:
-        raise errors.ToolUsageError(
-            "--output, --file-rows and --file-bytes require --format parquet"
-        )
+    write = _writer(form, output, file_rows, file_bytes)
 
     def messages(store: StoreReader) -> Iterator[Stored]:
         # Read errors must not be reported as write errors.
@@ -116,15 +110,28 @@ def export(
             yield from messages_of(options, store, tube, time_range(since, until))
 
     with options.reading() as store:
-        selected = filter(matches, messages(store))
-        if write_parquet is not None:
-            write_parquet(selected)
-        else:
-            with Lines(as_json=True) as lines:
-                for message in selected:
-                    lines.add(message)
+        write(filter(matches, messages(store)))
     matches.warn()
     return options.status
+
+
+def _writer(
+    form: str, output: str | None, file_rows: int | None, file_bytes: int | None
+) -> Callable[[Iterable[Stored]], None]:
+    """Return a function that writes messages. Raises ToolUsageError."""
+    if form == PARQUET:
+        return _parquet_writer(output, file_rows, file_bytes)
+    if file_rows or file_bytes or output is not None:
+        raise errors.ToolUsageError(
+            "--output, --file-rows and --file-bytes require --format parquet"
+        )
+    return _write_lines
+
+
+def _write_lines(messages: Iterable[Stored]) -> None:
+    with Lines(as_json=True) as lines:
+        for message in messages:
+            lines.add(message)
 
 
 def _parquet_writer(
