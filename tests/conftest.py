@@ -52,9 +52,14 @@ def spark_options() -> Iterator[None]:
 
     Compiling all the way takes longer than what most tests run. Options are not in a folder of
     settings, because Java uses no archive of classes if a folder of its class path has files.
+    Killed drivers leave temporary files, which are removed at the end.
     """
-    options = f"{QUICK_JAVA} {option_of_java()}".replace('"', "")
-    with pytest.MonkeyPatch.context() as patch:
+    with (
+        tempfile.TemporaryDirectory(prefix="java-", ignore_cleanup_errors=True) as temporary,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        java = f"{QUICK_JAVA} -Djava.io.tmpdir={temporary} {option_of_java()}"
+        options = java.replace('"', "")
         executors = f'-Dspark.executor.extraJavaOptions="{options}"'
         patch.setenv("SPARK_SUBMIT_OPTS", f"{options} {executors}")
         patch.setenv("SPARK_DAEMON_JAVA_OPTS", options)

@@ -58,12 +58,20 @@ def some_messages() -> list[Message]:
     ]
 
 
-def read_by_rocketmq(folder: Path, classpath: str, *more: str) -> list[list[str]]:
-    sizes = (SIZES.segment_bytes, SIZES.queue_file_units, SIZES.index_slots, SIZES.index_entries)
-    java = ["java", "-cp", classpath, "ReadStore", str(folder), *map(str, sizes), *more]
+def run_java(classpath: str, folder: Path, *arguments: str) -> str:
+    """Run a class of RocketMQ's reader and writer of the store in `folder`. Return the output."""
+    temporary = folder.parent / "java"  # for its copies of the libraries of RocksDB
+    temporary.mkdir(exist_ok=True)
+    java = ["java", f"-Djava.io.tmpdir={temporary}", "-cp", classpath, *arguments]
     ran = subprocess.run(java, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr
-    return [line.split("\t") for line in ran.stdout.splitlines()]
+    return ran.stdout
+
+
+def read_by_rocketmq(folder: Path, classpath: str, *more: str) -> list[list[str]]:
+    sizes = (SIZES.segment_bytes, SIZES.queue_file_units, SIZES.index_slots, SIZES.index_entries)
+    output = run_java(classpath, folder, "ReadStore", str(folder), *map(str, sizes), *more)
+    return [line.split("\t") for line in output.splitlines()]
 
 
 def assert_has_read_all(rows: list[list[str]], folder: Path) -> None:
@@ -122,10 +130,7 @@ def test_rocketmq_recovers_a_killed_store_and_appends_to_it(tmp_path, classpath)
 
 def run_rocketmq(classpath: str, folder: Path, kind: str, mode: str = "write") -> str:
     """Return the output. `mode` is "write", "check" (load) or "crash" (write, never close)."""
-    java = ["java", "-cp", classpath, "WriteStore", str(folder), kind, mode]
-    ran = subprocess.run(java, capture_output=True, text=True, timeout=120, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    return run_java(classpath, folder, "WriteStore", str(folder), kind, mode)
 
 
 @pytest.mark.parametrize("kind", ["batch-queues", "rocksdb-queues"])
