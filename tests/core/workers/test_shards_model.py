@@ -140,13 +140,17 @@ class Sharded(RuleBasedStateMachine):
         return self.shard(job.tube) == shard and job.pri <= min(others, default=job.pri)
 
     def waits_widely(self, but: Pair | None = None) -> bool:
-        """Does a client wait on several shards?"""
-        return any(
-            pair.model.waiting_since
-            and pair is not but
-            and len(set(map(self.shard, pair.model.watched))) > 1
-            for pair in self.pairs
-        )
+        """Does a client wait whose reply depends on when messages arrive?
+
+        It waits on several shards, or for several jobs of another worker than its own: it may get
+        those that become ready until that worker receives its claim.
+        """
+        for pair in self.pairs:
+            if pair is not but and pair.model.waiting_since:
+                shards = set(map(self.shard, pair.model.watched))
+                if len(shards) > 1 or (pair.model.batch > 1 and shards != {pair.home}):
+                    return True
+        return False
 
     # --- rules ---
 
