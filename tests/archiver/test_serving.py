@@ -324,6 +324,7 @@ def test_store_files_removed_while_open_are_archived_again(folders: HistoryFolde
     assert run("history", "--store", folders.history, "verify").returncode == 0
 
 
+@pytest.mark.slow
 def test_resharding_leaves_no_file_that_was_archived(folders: HistoryFolders) -> None:
     """Even one that seems needed, such as an old file numbered above those of C beanstalkd."""
     with folders.server() as server, server.connect() as client:

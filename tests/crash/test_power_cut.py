@@ -445,7 +445,7 @@ def test_power_cuts(recording: Recording, scenario: Scenario) -> None:
 
 @pytest.mark.parametrize(
     "scenario",
-    [restarts, restarts_with_few_bodies_in_memory, stops, worker_replacement, failed_syncs],
+    [restarts, restarts_with_few_bodies_in_memory, worker_replacement, failed_syncs],
     ids=lambda each: each.__name__,
 )
 def test_a_few_power_cuts(recording: Recording, scenario: Scenario) -> None:

@@ -81,7 +81,7 @@ def test_each_tick_has_one_job(tmp_path: Path, folder: Path, workers: int, kills
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["waiting", "ended"])
-@pytest.mark.parametrize("catch_up", ["one", "all"])
+@pytest.mark.parametrize("catch_up", [pytest.param("one", marks=pytest.mark.slow), "all"])
 @pytest.mark.parametrize(
     "workers", [1, pytest.param(2, marks=pytest.mark.slow)], ids="workers-{}".format
 )

@@ -88,6 +88,7 @@ def take(client: Client, count: int) -> list[tuple[float, bytes]]:
     return taken
 
 
+@pytest.mark.slow
 def test_a_job_at_each_tick_and_on_time(path: Path, arguments: list[str]) -> None:
     tables = [table(f"t-{n}", EACH_SECOND, tube.decode(), str(n)) for n, tube in enumerate(TUBES)]
     path.write_text("".join(tables))
@@ -183,6 +184,7 @@ def test_reload(path: Path, arguments: list[str]) -> None:
         assert scheduled.ready() == before
 
 
+@pytest.mark.slow
 def test_draining(path: Path, arguments: list[str]) -> None:
     path.write_text(
         table("often", EACH_SECOND) + table("exact", EACH_SECOND + 'catch-up = "all"\n')
@@ -232,7 +234,14 @@ def first_job(server: Server) -> int:
         return int(client.ask(b"peek-ready\r\n").split()[1])
 
 
-@pytest.mark.parametrize(("catch_up", "expected"), [("one", 1), ("all", 5), ("none", 0)])
+@pytest.mark.parametrize(
+    ("catch_up", "expected"),
+    [
+        ("all", 5),
+        pytest.param("one", 1, marks=pytest.mark.slow),
+        pytest.param("none", 0, marks=pytest.mark.slow),
+    ],
+)
 def test_ticks_missed_while_the_server_was_stopped(
     path: Path, arguments: list[str], catch_up: str, expected: int
 ) -> None:

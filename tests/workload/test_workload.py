@@ -98,6 +98,7 @@ def test_log_and_files_agree(
     assert ("log and history agree" in stderr) == (made[name].history is not None)
 
 
+@pytest.mark.slow
 def test_all_events_occur_and_jobs_are_left_in_every_state(made: dict[str, Made]) -> None:
     lines = made["workers"].lines()
     events = {"put", "reserve", "release", "bury", "kick", "touch", "delete", "timeout", "return"}

@@ -342,6 +342,7 @@ def has_tube(wire: Client) -> bool:
     return b"- mails" in wire.ask(b"list-tubes\r\n")
 
 
+@pytest.mark.slow
 def test_replay_continues_after_a_refusal(tmp_path: Path) -> None:
     """Jobs after the refused one exist, and are not put again."""
     messages = [finished(number) for number in range(300)]

@@ -247,6 +247,7 @@ def test_refused_put_between_accepted_ones(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_export_and_import_of_a_server_of_several_workers() -> None:
     with ours("--workers", "2") as server, server.connect() as wire:
         operator = Operator(f"127.0.0.1:{server.port}")

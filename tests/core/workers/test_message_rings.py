@@ -34,6 +34,7 @@ def rings_of_this_process() -> int:
     return Path("/proc/self/maps").read_text().count("memfd:beanstalkd-ring")
 
 
+@pytest.mark.slow
 def test_messages_are_in_order_and_none_is_lost(tmp_path: Path) -> None:
     """Small and large ones, and with descriptors; a worker that sleeps is woken for each."""
     links = ("message_ring.c", "worker_link.c", "outbox.c")

@@ -120,6 +120,7 @@ def test_shards_and_a_server_with_another_number_of_workers(tmp_path):
     assert len(puts) == 8 * 60 + 60
 
 
+@pytest.mark.slow
 def test_without_a_history_removed_files_are_reported(tmp_path):
     folder, target = tmp_path / "binlog", str(tmp_path / "target")
     folder.mkdir()

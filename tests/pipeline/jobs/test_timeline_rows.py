@@ -111,7 +111,7 @@ def test_with_a_history_every_event_has_its_exact_time(made, found):
     assert seen["reserve", "derived"] < seen["reserve", "exact"] / 50
 
 
-@pytest.mark.parametrize("name", ["workers", "c"])
+@pytest.mark.parametrize("name", [pytest.param("workers", marks=pytest.mark.slow), "c"])
 def test_without_a_history_events_have_bounds(made, found, name):
     """Reserves and returns without an entry are only counted."""
     jobs = workloads.lines(made[name])

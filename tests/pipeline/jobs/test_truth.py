@@ -122,7 +122,9 @@ def test_timelines_of_thousands_of_jobs_match_the_log(tmp_path: Any) -> None:
         check_rows(run)
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize(
+    "name", ["none", *(pytest.param(name, marks=pytest.mark.slow) for name in ("history", "c"))]
+)
 def test_a_binlog_that_ends_anywhere_matches_the_log(few: dict[str, Run], name: str) -> None:
     """Delays have elapsed by then, and jobs are reserved."""
     entries = entries_of(few[name].binlog, host="ann")

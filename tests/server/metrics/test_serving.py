@@ -117,7 +117,10 @@ def processes_of(server: Watched, name: str) -> list[int]:
     return [pid for pid, command in commands.items() if modules[name].encode() in command]
 
 
-@pytest.mark.parametrize("name", ["worker 0", "TLS", "archiver"])
+@pytest.mark.parametrize(
+    "name",
+    ["worker 0", *(pytest.param(name, marks=pytest.mark.slow) for name in ("TLS", "archiver"))],
+)
 def test_not_ready_while_a_component_keeps_restarting(tmp_path: Path, name: str) -> None:
     issued = trustme.CA().issue_cert("localhost")
     issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "both.pem"))

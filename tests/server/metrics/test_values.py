@@ -359,6 +359,7 @@ def test_limits_and_rejections() -> None:
         assert metrics.sum("beanstalkd_tubes_refused_total") == 1
 
 
+@pytest.mark.slow
 def test_refused_puts_by_reason() -> None:
     """`core/test_refused_puts.py` has every reason."""
     with watched("--workers=2", "-z", "100") as server, server.server.connect() as client:

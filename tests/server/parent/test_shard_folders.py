@@ -88,6 +88,7 @@ def test_a_start_after_a_crash_of_a_reshard_keeps_the_new_layout(folder: Path) -
     assert present_layout(folder) == Layout(3)
 
 
+@pytest.mark.slow
 def test_a_reload_does_not_report_the_kept_layout(folder: Path) -> None:
     fill(folder)
     for workers in ("3", "auto", "1", "auto"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
 from processes import eventually
 from server.metrics.scrape import watched
 from servers import ours
@@ -44,6 +45,7 @@ def is_found(client: Client, job: int) -> bool:
     return client.ask(b"peek %d\r\n" % job).startswith(b"FOUND ")
 
 
+@pytest.mark.slow
 def test_two_workers_restarts_and_resharding(tmp_path: Path) -> None:
     with watched("-b", tmp_path, *OPTIONS, *TWO) as server, server.server.connect() as client:
         jobs = put_all(client)

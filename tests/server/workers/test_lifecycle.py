@@ -105,6 +105,7 @@ def test_ids_are_global() -> None:
     assert stats["current-producers"] == "2"
 
 
+@pytest.mark.slow
 def test_connections_are_counted_once() -> None:
     with ours(*TWO) as server, client_of(server, 0) as asking:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from processes import children, eventually
 from servers import ours
 from wire import Client
@@ -26,6 +27,7 @@ def put_and_delete(client: Client, first: int) -> None:
         assert set(client.replies(AT_A_TIME)) == {b"DELETED\r\n"}
 
 
+@pytest.mark.slow
 def test_a_worker_returns_memory_after_a_peak() -> None:
     with ours() as server, server.connect(30) as client:
         (worker,) = children(server.pid)

@@ -70,6 +70,7 @@ def test_a_server_stops_while_clients_wait() -> None:
         assert [waiter.read_to_end() for waiter in waiters] == [b"", b""]
 
 
+@pytest.mark.slow
 def test_waiting_needs_memory_only_meanwhile() -> None:
     def all_wait_once() -> int:
         """Return how many waited when the job ended."""
