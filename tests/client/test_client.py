@@ -188,6 +188,7 @@ def test_reserve_a_batch(server: Server, name: str) -> None:
         thread = threading.Timer(0.2, lambda: other.put("late", ttr=1))
         thread.start()
         (late,) = client.reserve_batch(10, 10)
+        thread.join()
         assert late.body == "late"
         with pytest.raises(greenstalk.DeadlineSoonError):
             client.reserve_batch(10, 10)
