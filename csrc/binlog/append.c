@@ -313,8 +313,7 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
         return -ENOSPC;
     char *space = append_space(binlog, BS_ENTRY_SHORT);
     bs_binlog_file *file = bs_binlog_current_file(binlog);
-    const uint32_t truncated = ended == BS_ENDED_TRUNCATED ? BS_EXTRA_TRUNCATED : 0;
-    const uint32_t extra = bs_binlog_reserve_age(binlog, job, now) | truncated;
+    const uint32_t extra = bs_entry_extra_of_end(ended, bs_binlog_reserve_age(binlog, job, now));
     extend_buffer(binlog, bs_entry_encode(space, job, BS_INVALID, now.wall, false, extra, file->number));
     file->used = true;
     binlog->appended++;

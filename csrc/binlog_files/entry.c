@@ -12,8 +12,17 @@ enum {
     AT_EXTRA = 36,
     AT_MARK = 77,
     KIND_ATTRIBUTES = 1, /* in the counter of kicks of an entry of no job */
-    KIND_ENDED_KEY = 2
+    KIND_ENDED_KEY = 2,
+    ENDED_SHIFT = 29, /* in `extra`, whose highest bit is NOT_DELETED */
+    ENDED_MASK = 3
 };
+
+#define NOT_DELETED (BS_RESERVE_AGE_MAX + 1)
+#define ENDED_AGE_MAX ((1U << ENDED_SHIFT) - 1)
+
+_Static_assert(BS_ENDS - BS_ENDED_TRUNCATED <= ENDED_MASK + 1, "two bits record the ends that are no delete");
+
+const char *const bs_ended_names[BS_ENDS] = {"deleted", "truncated", "expired", "dead-lettered", "discarded"};
 
 /* C beanstalkd treats `crc`, `extra` and `mark` as padding. Version 5 has the same first 77 bytes. */
 _Static_assert(offsetof(bs_entry, crc) == AT_CRC && offsetof(bs_entry, extra) == AT_EXTRA &&
@@ -200,6 +209,14 @@ static void decode_attributes(bs_entry *entry)
     entry->reserves = entry->timeouts = entry->releases = entry->buries = entry->kicks = 0;
 }
 
+uint32_t bs_entry_extra_of_end(uint32_t ended, uint32_t reserve_age)
+{
+    if (ended == BS_ENDED_DELETED)
+        return reserve_age;
+    const uint32_t age = reserve_age <= ENDED_AGE_MAX ? reserve_age : 0;
+    return NOT_DELETED | (ended - BS_ENDED_TRUNCATED) << ENDED_SHIFT | age;
+}
+
 static int64_t without_entry(bs_entry *entry, int64_t result)
 {
     *entry = (bs_entry){0};
@@ -243,9 +260,11 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
     }
     if (!entry->sound)
         return (int64_t)entry->size;
-    if (entry->state == BS_INVALID && entry->extra & BS_EXTRA_TRUNCATED)
-        entry->ended = BS_ENDED_TRUNCATED;
     entry->reserve_age = entry->extra & BS_RESERVE_AGE_MAX;
+    if (entry->state == BS_INVALID && entry->extra & NOT_DELETED) {
+        entry->ended = BS_ENDED_TRUNCATED + (entry->extra >> ENDED_SHIFT & ENDED_MASK);
+        entry->reserve_age &= ENDED_AGE_MAX;
+    }
     if (!bs_entry_has_no_job(entry))
         return (int64_t)entry->size;
     if (entry->pri > 0)

@@ -7,8 +7,9 @@
  * The file number distinguishes a damaged entry of this server from one that C beanstalkd wrote later with the fields
  * copied: it never appends to an existing file, so the number does not match the file.
  * `deadline_at` of Ready, Buried and Invalid entries is the time of the event, and
- *   offset 36 of Jobrec, 4 bytes   the highest bit: BS_ENDED_TRUNCATED, in Invalid entries; the others: 0, or 1 and the
- *                                  nanoseconds from the job's reserve, if no earlier entry records it, to this event
+ *   offset 36 of Jobrec, 4 bytes   0, or 1 and the nanoseconds from the job's reserve, if no earlier entry records it,
+ *                                  to this event. If no client deleted the job of an Invalid entry, the highest bit is
+ *                                  1, the next two are BS_ENDED_ - 1, and the lower 29 have the nanoseconds
  * An Invalid entry without a body size is none of a job: it records the highest id, or the length of an earlier file
  * and the boot for which that is valid if nothing was synced, or it is an attribute entry. An attribute entry holds the
  * attributes of a job. It precedes the full entry of that job directly, in the same file, and otherwise has no effect.
@@ -78,8 +79,18 @@ typedef struct {
     bool sound; /* marked, and the checksum is right */
 } bs_entry;
 
-/* How a job ended: a client deleted it, or an operator truncated its tube. */
-enum { BS_ENDED_DELETED, BS_ENDED_TRUNCATED };
+/* How a job ended: a client deleted it, its tube was truncated, or a policy of its tube acted on it. */
+enum {
+    BS_ENDED_DELETED,
+    BS_ENDED_TRUNCATED,
+    BS_ENDED_EXPIRED,
+    BS_ENDED_DEAD_LETTERED, /* moved to another tube, as another job */
+    BS_ENDED_DISCARDED,     /* deleted after too many reserves */
+    BS_ENDS
+};
+
+/* The words for them in documents, dumps and the history. */
+extern const char *const bs_ended_names[BS_ENDS];
 
 enum {
     BS_ENTRY_END = 0,  /* id 0, or no bytes */
@@ -103,9 +114,12 @@ static inline size_t bs_entry_put_size(const bs_job *job)
 size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t extra,
                        uint32_t file_number);
 
-/* The parts of `extra`. */
+/* Limit of the time since a reserve in `extra`; it takes all bits but the highest one. */
 #define BS_RESERVE_AGE_MAX (UINT32_MAX >> 1)
-#define BS_EXTRA_TRUNCATED (BS_RESERVE_AGE_MAX + 1)
+
+/* Returns the `extra` of an Invalid entry. A reserve that is too long ago for it is left out; it has an entry of its own
+ * after BS_PENDING_RESERVE_NS. */
+uint32_t bs_entry_extra_of_end(uint32_t ended, uint32_t reserve_age);
 
 /* Writes an Invalid short entry that records only an id. */
 size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file_number);

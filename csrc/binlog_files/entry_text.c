@@ -123,8 +123,10 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     at = bs_write_number(PUT(at, ",\"releases\":"), entry->releases);
     at = bs_write_number(PUT(at, ",\"buries\":"), entry->buries);
     at = bs_write_number(PUT(at, ",\"kicks\":"), entry->kicks);
-    const char *ended = entry->ended == BS_ENDED_TRUNCATED ? "\"truncated\"" : "\"deleted\"";
-    at = bs_write_text(PUT(at, ",\"ended\":"), entry->state == BS_INVALID ? ended : "null");
+    if (entry->state == BS_INVALID)
+        at = PUT(bs_write_text(PUT(at, ",\"ended\":\""), bs_ended_names[entry->ended]), "\"");
+    else
+        at = PUT(at, ",\"ended\":null");
     if (entry->length_of) {
         at = bs_write_number(PUT(at, ",\"length_of\":\"binlog."), entry->length_of);
         at = bs_write_number(PUT(at, "\",\"length\":"), entry->length);

@@ -56,7 +56,7 @@ enum {
     BC_OFFSET, BC_SIZE, BC_KIND, BC_ID, BC_TUBE, BC_PRIORITY, BC_DELAY, BC_TTR, BC_BODY_SIZE, BC_CREATED_AT,
     BC_EVENT_TIME, BC_EVENT_KIND, BC_EVENT_UNTIL, BC_DEADLINE_AT, BC_STATE, BC_RESERVES, BC_TIMEOUTS, BC_RELEASES,
     BC_BURIES, BC_KICKS, BC_CHECKSUM, BC_IS_COPY, BC_CREATED_NS, BC_EVENT_NS, BC_DEADLINE_NS, BC_RESERVED_AT,
-    BC_RESERVED_NS, BC_TRUNCATED, BC_OLD_DEADLINE_NS, BC_BODY,
+    BC_RESERVED_NS, BC_ENDED, BC_OLD_DEADLINE_NS, BC_BODY,
     BC_ENTRY_COLUMNS
 };
 
@@ -143,13 +143,15 @@ enum {
     BC_FLAGS_STATE = 7,      /* as in entries: 0 deleted, 1 ready, 2 reserved, 3 buried, 4 delayed */
     BC_FLAGS_CERTAINTY = 8,  /* times 0 exact, 1 derived, 2 bounded */
     BC_FLAGS_SOUND = 32,     /* written by this server */
-    BC_FLAGS_TRUNCATED = 64,
-    BC_FLAGS_FULL = 128,
-    BC_FLAGS_RESERVES = 256  /* the host's server records reserves */
+    BC_FLAGS_FULL = 64,
+    BC_FLAGS_RESERVES = 128, /* the host's server records reserves */
+    BC_FLAGS_ENDED = 256     /* times how a deleted job ended, as in entries (BS_ENDED_): 0 to 4 */
 };
 
+/* The ends of a job are the last ones, in the order of BS_ENDED_. */
 enum {
     BC_PUT, BC_RESERVE, BC_TOUCH, BC_RELEASE, BC_TIMEOUT, BC_RETURN, BC_DUE, BC_BURY, BC_KICK, BC_DELETE, BC_TRUNCATE,
+    BC_EXPIRE, BC_DEAD_LETTER, BC_DISCARD,
     BC_EVENTS
 };
 
@@ -174,7 +176,7 @@ typedef struct {
     int64_t *first_reserve_until;
     int64_t *last_at;
     int64_t *touches;
-    int64_t *end;        /* BC_DELETE, BC_TRUNCATE or -1 */
+    int64_t *end;        /* BC_DELETE to BC_DISCARD, or -1 */
     int64_t *certainty;
     int64_t *complete;
     int64_t *state;       /* after the last event */
@@ -182,7 +184,7 @@ typedef struct {
     int64_t *first_span;
     int64_t *first_event; /* the put */
     int64_t event_count;
-    int64_t *event;      /* BC_PUT to BC_TRUNCATE */
+    int64_t *event;      /* BC_PUT to BC_DISCARD */
     int64_t *event_at;
     int64_t *event_certainty;
     int64_t *event_until;
@@ -202,9 +204,9 @@ void bc_histories_free(bc_histories *histories);
  * Returns the number of rows of these groups, or -ENOMEM. */
 int64_t bc_histories_of_entries(bc_histories *histories, const bc_history_entries *entries, int last);
 /* Computes histories from the property `timeline` of messages. The text of a row is at ends[row]..ends[row + 1] of
- * `data`; a bit in `truncated` means that the job ended by a truncate. An invalid text is used up to its error, and its
- * history is not complete. Returns 0 or -ENOMEM. */
-int bc_histories_of_timelines(bc_histories *histories, const char *data, const int32_t *ends, const uint8_t *truncated,
+ * `data`; `ended` is how its job ended, as in entries. An invalid text is used up to its error, and its history is not
+ * complete. Returns 0 or -ENOMEM. */
+int bc_histories_of_timelines(bc_histories *histories, const char *data, const int32_t *ends, const uint8_t *ended,
                               int64_t rows);
 /* Returns the results, valid until the next call. */
 const bc_history_columns *bc_histories_columns(const bc_histories *histories);

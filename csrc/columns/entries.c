@@ -13,6 +13,8 @@ enum { POSITION_BYTES = 8 };
 
 static const bc_word kinds[] = {{"short", 5}, {"full", 4}};
 static const bc_word states[] = {{"deleted", 7}, {"ready", 5}, {"reserved", 8}, {"buried", 6}, {"delayed", 7}};
+static const bc_word ends[BS_ENDS] = {{"deleted", 7}, {"truncated", 9}, {"expired", 7}, {"dead-lettered", 13},
+                                      {"discarded", 9}};
 static const bc_word certainties[] = {{"exact", 5}, {"derived", 7}, {"bounded", 7}};
 enum { NO_CHECKSUM, RIGHT, FOREIGN };
 static const bc_word checksums[] = {{"none", 4}, {"right", 5}, {"foreign", 7}};
@@ -193,7 +195,7 @@ static void put_entry(bc_entries *entries, bc_batch *batch, bool is_indexed, bc_
     bc_put_long(batch, BC_BURIES, entry->buries);
     bc_put_long(batch, BC_KICKS, entry->kicks);
     bc_put_word(batch, BC_CHECKSUM, &checksums[entry->sound ? RIGHT : entry->marked ? FOREIGN : NO_CHECKSUM]);
-    bc_put_flag(batch, BC_TRUNCATED, entry->ended == BS_ENDED_TRUNCATED);
+    bc_put_word(batch, BC_ENDED, entry->state == BS_INVALID ? &ends[entry->ended] : NULL);
     bc_put_flag(batch, BC_IS_COPY, is_copy(entry, is_indexed, certainty, time));
     bc_put_text(batch, BC_BODY, entry->body, body_size);
     batch->rows++;

@@ -35,7 +35,7 @@ typedef struct {
     bc_certainty certainty;
     bool sound;
     bool has_reserves; /* the server records reserves */
-    bool truncated;
+    int ended;
     bool full;
 } job_entry;
 
@@ -77,7 +77,7 @@ static job_entry entry_of(const bc_history_entries *entries, int64_t row)
         .certainty = certainty,
         .sound = (flags & BC_FLAGS_SOUND) != 0,
         .has_reserves = (flags & BC_FLAGS_SOUND) != 0 && (flags & BC_FLAGS_RESERVES) != 0,
-        .truncated = (flags & BC_FLAGS_TRUNCATED) != 0,
+        .ended = (int)(flags / BC_FLAGS_ENDED & 7),
         .full = (flags & BC_FLAGS_FULL) != 0,
     };
 }
@@ -119,9 +119,10 @@ static void add_inferred(timeline_builder *builder, int kind, int64_t until)
 }
 
 static const int counters_of[BC_EVENTS] = {
-    [BC_PUT] = NOTHING,      [BC_RESERVE] = RESERVES, [BC_TOUCH] = NOTHING,    [BC_RELEASE] = RELEASES,
-    [BC_TIMEOUT] = TIMEOUTS, [BC_RETURN] = NOTHING,   [BC_DUE] = NOTHING,      [BC_BURY] = BURIES,
-    [BC_KICK] = KICKS,       [BC_DELETE] = NOTHING,   [BC_TRUNCATE] = NOTHING,
+    [BC_PUT] = NOTHING,         [BC_RESERVE] = RESERVES, [BC_TOUCH] = NOTHING,    [BC_RELEASE] = RELEASES,
+    [BC_TIMEOUT] = TIMEOUTS,    [BC_RETURN] = NOTHING,   [BC_DUE] = NOTHING,      [BC_BURY] = BURIES,
+    [BC_KICK] = KICKS,          [BC_DELETE] = NOTHING,   [BC_TRUNCATE] = NOTHING, [BC_EXPIRE] = NOTHING,
+    [BC_DEAD_LETTER] = NOTHING, [BC_DISCARD] = NOTHING,
 };
 
 /* Takes a missing event that ends a reserve; NOTHING if none is left. */
@@ -171,7 +172,7 @@ static int kind_of(const job_entry *entry, const int64_t growth[COUNTERS])
 {
     switch (entry->state) {
     case BS_INVALID:
-        return entry->truncated ? BC_TRUNCATE : BC_DELETE;
+        return BC_DELETE + entry->ended;
     case BS_RESERVED:
         return growth[RESERVES] ? BC_RESERVE : entry->full ? NOTHING : BC_TOUCH;
     case BS_BURIED:

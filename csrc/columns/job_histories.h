@@ -18,7 +18,7 @@ enum {
 
 /* Times are nanoseconds, -1: unknown. */
 typedef struct {
-    int kind; /* BC_PUT to BC_TRUNCATE */
+    int kind; /* BC_PUT to BC_DISCARD */
     bc_certainty certainty;
     int64_t at;       /* if bounded, the earliest possible time */
     int64_t until;    /* if bounded, the latest possible time */

@@ -49,13 +49,18 @@ static inline void bc_put_some_long(bc_batch *batch, int column, bool is_there, 
         bc_set_bit(col->valid, batch->rows);
 }
 
+/* NULL writes a null. */
 static inline void bc_put_word(bc_batch *batch, int column, const bc_word *word)
 {
     bc_column *col = &batch->columns[column];
     if (!col->values)
         return;
-    memcpy((char *)col->values + col->used, word->text, BC_WORD);
-    col->used += word->length;
+    if (word) {
+        memcpy((char *)col->values + col->used, word->text, BC_WORD);
+        col->used += word->length;
+        if (col->valid)
+            bc_set_bit(col->valid, batch->rows);
+    }
     col->ends[batch->rows + 1] = (int32_t)col->used;
 }
 

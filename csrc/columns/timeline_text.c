@@ -7,9 +7,10 @@
 #include "columns/job_histories.h"
 
 static const char *const names[BC_EVENTS] = {
-    [BC_PUT] = "put",         [BC_RESERVE] = "reserve", [BC_TOUCH] = "touch",   [BC_RELEASE] = "release",
-    [BC_TIMEOUT] = "timeout", [BC_RETURN] = "return",   [BC_DUE] = "due",       [BC_BURY] = "bury",
-    [BC_KICK] = "kick",       [BC_DELETE] = "delete",   [BC_TRUNCATE] = "truncate",
+    [BC_PUT] = "put",                 [BC_RESERVE] = "reserve", [BC_TOUCH] = "touch",       [BC_RELEASE] = "release",
+    [BC_TIMEOUT] = "timeout",         [BC_RETURN] = "return",   [BC_DUE] = "due",           [BC_BURY] = "bury",
+    [BC_KICK] = "kick",               [BC_DELETE] = "delete",   [BC_TRUNCATE] = "truncate", [BC_EXPIRE] = "expire",
+    [BC_DEAD_LETTER] = "dead-letter", [BC_DISCARD] = "discard",
 };
 
 typedef struct {
@@ -71,7 +72,7 @@ static bool take_event(text *rest, bc_event *event)
 }
 
 /* Adds the events of a text. Returns false at the first invalid one. */
-static bool add_text(bc_histories *histories, text rest, bool truncated)
+static bool add_text(bc_histories *histories, text rest, int ended)
 {
     bc_event event;
     for (bool first = true; first || takes(&rest, ";"); first = false) {
@@ -84,25 +85,23 @@ static bool add_text(bc_histories *histories, text rest, bool truncated)
         }
         if (!take_event(&rest, &event) || first != (event.kind == BC_PUT))
             return false;
-        if (event.kind == BC_DELETE && truncated)
-            event.kind = BC_TRUNCATE;
+        if (event.kind == BC_DELETE)
+            event.kind += ended;
         bc_histories_add_event(histories, event);
     }
     return rest.at == rest.end;
 }
 
-int bc_histories_of_timelines(bc_histories *histories, const char *data, const int32_t *ends, const uint8_t *truncated,
+int bc_histories_of_timelines(bc_histories *histories, const char *data, const int32_t *ends, const uint8_t *ended,
                               int64_t rows)
 {
-    enum { BITS = 8 };
     bc_histories_clear(histories);
     for (int64_t row = 0; row < rows; row++) {
         const text whole = {data + ends[row], data + ends[row + 1]};
-        const bool is_truncated = (truncated[row / BITS] >> (row % BITS) & 1) != 0;
         bc_histories_begin(histories, row);
         if (histories->failed)
             return -ENOMEM;
-        const bool complete = add_text(histories, whole, is_truncated);
+        const bool complete = add_text(histories, whole, ended[row]);
         histories->columns.complete[bc_histories_current(histories)] = complete;
         if (!complete)
             bc_histories_set_states(histories, BC_ANY);

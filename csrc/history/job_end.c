@@ -104,7 +104,7 @@ static char *number_property(char *out, const char *name, uint64_t number)
 static char *write_properties(char *out, const job_end *end)
 {
     const bs_entry *last = end->last;
-    const char *tag = last->ended == BS_ENDED_TRUNCATED ? "truncated" : "deleted";
+    const char *tag = bs_ended_names[last->ended];
     out = text_property(out, "TUBE", end->tube.name, end->tube.length);
     out = number_property(out, "KEYS", last->id);
     out = text_property(out, "TAGS", tag, strlen(tag));

@@ -156,7 +156,7 @@ static bool move_job(bs_queue *queue, bs_job *job, const char *name, bs_now now)
         return false;
     }
     bs_queue_free_key(queue, job);
-    if (bs_queue_remove(queue, job, BS_ENDED_DELETED, now) != 0)
+    if (bs_queue_remove(queue, job, BS_ENDED_DEAD_LETTERED, now) != 0)
         bury(queue, job, now); /* the binlog has failed, and nothing is acknowledged any more */
     return true;
 }
@@ -169,11 +169,11 @@ bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now)
         return false;
     const bool expired = bs_expiry_reached(job, now.wall);
     const bs_policy_action by_age = expiry_action(job);
-    if (expired && bs_queue_remove(queue, job, BS_ENDED_DELETED, now) == 0)
+    if (expired && bs_queue_remove(queue, job, BS_ENDED_EXPIRED, now) == 0)
         action = by_age;
     else if (!expired && policy->then == BS_THEN_MOVE && move_job(queue, job, policy->move_to, now))
         action = BS_POLICY_MOVED;
-    else if (!expired && policy->then == BS_THEN_DELETE && bs_queue_remove(queue, job, BS_ENDED_DELETED, now) == 0)
+    else if (!expired && policy->then == BS_THEN_DELETE && bs_queue_remove(queue, job, BS_ENDED_DISCARDED, now) == 0)
         action = BS_POLICY_DELETED;
     else
         bury(queue, job, now);
@@ -184,7 +184,7 @@ bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now)
 int bs_policy_expire_job(bs_queue *queue, bs_job *job, bs_now now)
 {
     const bs_policy_action action = expiry_action(job);
-    const int error = bs_queue_remove(queue, job, BS_ENDED_DELETED, now);
+    const int error = bs_queue_remove(queue, job, BS_ENDED_EXPIRED, now);
     if (!error)
         queue->counters->policy_actions[action]++;
     return error;

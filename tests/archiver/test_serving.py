@@ -118,6 +118,47 @@ def test_a_finished_job_is_archived_with_all_its_events(
     assert {name: message.properties[name] for name in reported} == reported
 
 
+POLICIES = """
+[tube.old]
+expires = 1
+[tube.failing]
+max-reserves = 1
+then = "move:dead"
+[tube.hopeless]
+max-reserves = 1
+then = "delete"
+"""
+TAGS = {
+    "deleted": "deleted",
+    "emptied": "truncated",
+    "old": "expired",
+    "failing": "dead-lettered",
+    "hopeless": "discarded",
+}
+
+
+def test_tags_record_how_a_job_ended(folders: HistoryFolders, tmp_path: Path) -> None:
+    config = tmp_path / "policies.toml"
+    config.write_text(POLICIES)
+    with folders.server(f"--config={config}") as server, server.connect() as client:
+        jobs = {}
+        for name in TAGS:
+            client.ask(b"use %b\r\n" % name.encode())
+            jobs[name] = client.put()
+        for name in ("failing", "hopeless"):
+            assert client.ask(b"reserve-job %d\r\n" % jobs[name]).startswith(b"RESERVED")
+            assert client.ask(b"release %d 0 0\r\n" % jobs[name]) == b"RELEASED\r\n"
+        assert client.ask(b"delete %d\r\n" % jobs["deleted"]) == b"DELETED\r\n"
+        assert client.ask(b"truncate emptied\r\n") == b"TRUNCATED 1\r\n"
+        assert eventually(lambda: len(folders.jobs()) == len(TAGS), SOON_S)
+        assert client.stats(b"stats-tube dead")["current-jobs-ready"] == "1"
+    tags = {each.properties["TUBE"]: each.properties["TAGS"] for each in folders.reported()}
+    assert tags == TAGS
+    assert kinds(folders.get(jobs["old"])) == ["put", "delete"]
+    assert kinds(folders.get(jobs["failing"])) == ["put", "reserve", "delete"]
+    assert folders.get(jobs["failing"]).properties["releases"] == "1"
+
+
 def test_jobs_finished_before_history_was_enabled_are_archived(folders: HistoryFolders) -> None:
     with ours(f"-b{folders.binlog}") as server, server.connect() as client:
         client.put()  # stays live, so that its file is kept

@@ -23,6 +23,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 10**9
 Row = dict[str, Any]
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
+OTHER_ENDS = ("truncated", "expired", "dead-lettered", "discarded")
 
 
 def rows(plan: BinlogPlan | StorePlan, tasks: int = 1) -> list[Row]:
@@ -86,17 +87,11 @@ def as_dumped(row: Row) -> Row:
         "event_at": row["event_time_ns"] if exact else None,
         "deadline_at": row["deadline_at_ns"],
         "reserved_at": row["reserved_at_ns"],
-        "ended": ended_of(row),
+        "ended": row["ended"],
         **{name: row[name] for name in COUNTERS},
         "checksum": None if row["checksum"] == "none" else row["checksum"],
         "tube": row["tube"],
     }
-
-
-def ended_of(row: Row) -> str | None:
-    if row["state"] != "deleted":
-        return None
-    return "truncated" if row["truncated"] else "deleted"
 
 
 def of_dump(row: Row) -> Row:
@@ -178,11 +173,19 @@ def _checksum(entry: Entry) -> str:
     return "right" if entry.checksum_is_right else "wrong"
 
 
+def _end_of(entry: Entry) -> tuple[str | None, int]:
+    """Return how the job ended, and 0 or 1 + the nanoseconds from its reserve."""
+    if entry.state != "invalid":
+        return None, entry.extra
+    if entry.extra >> 31 == 0:
+        return "deleted", entry.extra
+    return OTHER_ENDS[entry.extra >> 29 & 3], entry.extra & 0x1FFFFFFF
+
+
 def _of_entry(entry: Entry, time: int, certainty: str) -> Row:
     has_deadline = entry.state in ("delayed", "reserved")
     is_old = not has_deadline and certainty != "exact" and entry.deadline_at > 0
-    age = entry.extra & 0x7FFFFFFF
-    is_ended = entry.state == "invalid"
+    ended, age = _end_of(entry)
     return {
         "file_number": entry.file,
         "offset": entry.offset,
@@ -195,8 +198,8 @@ def _of_entry(entry: Entry, time: int, certainty: str) -> Row:
         "ttr": entry.ttr // SECOND,
         "body_size": entry.body_size - 2,
         "body": entry.body,
-        "state": "deleted" if is_ended else entry.state,
-        "truncated": is_ended and entry.extra >> 31 == 1,
+        "state": "deleted" if ended else entry.state,
+        "ended": ended,
         **{name: getattr(entry, name) for name in COUNTERS},
         "checksum": _checksum(entry),
         "created_at_ns": entry.created_at,

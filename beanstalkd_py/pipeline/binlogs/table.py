@@ -45,7 +45,7 @@ COLUMNS = (
     fixed("deadline_at", lib.BC_DEADLINE_AT, TIME, nullable=True),
     fixed("reserved_at", lib.BC_RESERVED_AT, TIME, nullable=True),
     word("state", lib.BC_STATE),
-    fixed("truncated", lib.BC_TRUNCATED, FLAG),
+    word("ended", lib.BC_ENDED, nullable=True),
     fixed("reserves", lib.BC_RESERVES, LONG),
     fixed("timeouts", lib.BC_TIMEOUTS, LONG),
     fixed("releases", lib.BC_RELEASES, LONG),

@@ -17,12 +17,14 @@ from beanstalkd_py.pipeline._columns import ffi, lib
 
 EVENTS = (
     *("put", "reserve", "touch", "release", "timeout"),
-    *("return", "due", "bury", "kick", "delete", "truncate"),
+    *("return", "due", "bury", "kick"),
+    *("delete", "truncate", "expire", "dead-letter", "discard"),
 )
-"""Names in the order of C's numbers; so are CERTAINTIES and STATES."""
+"""Names in the order of C's numbers; so are CERTAINTIES, STATES and ENDS."""
 CERTAINTIES = ("exact", "derived", "bounded")
 STATES = ("deleted", "ready", "reserved", "buried", "delayed", "ready_or_reserved", "unknown")
-ENDS = ("deleted", "truncated")
+ENDS = ("deleted", "truncated", "expired", "dead-lettered", "discarded")
+END_EVENTS = EVENTS[-len(ENDS) :]
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 TIMED_STATES = ("ready", "reserved", "delayed", "buried", "ready_or_reserved")
 
@@ -35,8 +37,8 @@ MESSAGE_COLUMNS = (
     *("host", "shard", "id", "tube", "priority", "ttr", "body_size", "state"),
     *COUNTERS,
 )
-"""Input columns that are copied; besides these there are timeline and truncated."""
-SIZE_AT = 9
+"""Input columns that are copied; besides these there are timeline and ended, an index of ENDS."""
+SIZE_AT = 11
 """Bit of `flags` at which the size of the body begins."""
 _LOW, _HIGH_AT = 0xFFFFFFFF, 32
 
@@ -96,13 +98,13 @@ def timelines_of_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
             continue
         # Concatenating and casting removes offsets, which C does not expect.
         text = pa.concat_arrays([batch.column("timeline"), pa.array([], pa.string())])
-        truncated = pc.fill_null(batch.column("truncated"), False).cast(pa.int8()).cast(pa.bool_())
+        ended = batch.column("ended").cast(pa.uint8())
         _, ends, data = text.buffers()
         result = lib.bc_histories_of_timelines(
             histories,
             ffi.cast("const char *", data.address if data is not None else 0),
             ffi.cast("const int32_t *", ends.address + 4 * text.offset),
-            ffi.cast("const uint8_t *", truncated.buffers()[1].address),
+            ffi.cast("const uint8_t *", _address(ended, 1)),
             batch.num_rows,
         )
         if result < 0:

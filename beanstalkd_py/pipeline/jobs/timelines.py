@@ -17,12 +17,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from beanstalkd_py.pipeline._columns import lib
 from beanstalkd_py.pipeline.jobs import timeline_rows
-from beanstalkd_py.pipeline.jobs.timeline_rows import CERTAINTIES, COUNTERS, SIZE_AT, STATES
+from beanstalkd_py.pipeline.jobs.timeline_rows import CERTAINTIES, COUNTERS, ENDS, SIZE_AT, STATES
 
 SCHEMA = from_arrow_schema(timeline_rows.SCHEMA)
 COLUMNS = (
     *("host", "shard", "file_number", "offset", "kind", "id", "tube", "priority", "delay", "ttr"),
-    *("body_size", "state", "truncated", "checksum"),
+    *("body_size", "state", "ended", "checksum"),
     *("reserves", "timeouts", "releases", "buries", "kicks"),
     *("created_at_ns", "event_time_ns", "event_time_kind", "event_time_until"),
     *("deadline_at_ns", "old_deadline_at_ns", "reserved_at_ns"),
@@ -96,22 +96,24 @@ def _flags() -> Column:
     """Pack words and the size of the body into one number (csrc/columns/columns.h)."""
     conditions = (
         (f.col("checksum") == "right", lib.BC_FLAGS_SOUND),
-        (f.col("truncated"), lib.BC_FLAGS_TRUNCATED),
         (f.col("kind") == "full", lib.BC_FLAGS_FULL),
         (f.col("has_reserves"), lib.BC_FLAGS_RESERVES),
     )
     flags = f.shiftleft(f.col("body_size").cast("long"), SIZE_AT)
     flags = flags + _number("state", STATES)
     flags = flags + _number("event_time_kind", CERTAINTIES) * lib.BC_FLAGS_CERTAINTY
+    flags = flags + f.coalesce(_number("ended", ENDS), f.lit(0)) * lib.BC_FLAGS_ENDED
     for condition, flag in conditions:
         flags = flags + f.when(condition, flag).otherwise(0)
     return flags
 
 
-def _number(column: str, words: tuple[str, ...]) -> Column:
-    number = f.when(f.col(column) == words[0], 0)
+def _number(column: str | Column, words: tuple[str, ...]) -> Column:
+    """Return the index of a word, null for another one."""
+    value = f.col(column) if isinstance(column, str) else column
+    number = f.when(value == words[0], 0)
     for index, word in enumerate(words[1:], 1):
-        number = number.when(f.col(column) == word, index)
+        number = number.when(value == word, index)
     return number
 
 
@@ -142,5 +144,5 @@ def _of_message() -> list[Column]:
         f.lit("deleted").alias("state"),
         *(text_of(name).cast("long").alias(name) for name in COUNTERS),
         text_of("timeline").alias("timeline"),
-        (text_of("TAGS") == "truncated").alias("truncated"),
+        f.coalesce(_number(text_of("TAGS"), ENDS), f.lit(0)).alias("ended"),
     ]

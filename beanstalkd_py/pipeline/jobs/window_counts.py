@@ -11,6 +11,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from beanstalkd_py.pipeline.jobs.timeline_rows import END_EVENTS
+
 STATES = ("ready", "reserved", "delayed", "buried", "ready_or_reserved", "unknown")
 EVENTS = {
     "puts": "put",
@@ -21,9 +23,12 @@ EVENTS = {
     "kicks": "kick",
     "deletes": "delete",
     "truncates": "truncate",
+    "expires": "expire",
+    "dead_letters": "dead-letter",
+    "discards": "discard",
 }
 """Events by the columns that count them."""
-TIMES = {"wait": ("reserve",), "finish": ("delete", "truncate")}
+TIMES = {"wait": ("reserve",), "finish": END_EVENTS}
 """Durations from the put to the first of these events."""
 COUNTS = (*EVENTS, "put_bytes", *(f"{name}_unknown" for name in TIMES))
 BEFORE = -(2**63)

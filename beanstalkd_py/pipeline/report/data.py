@@ -11,6 +11,15 @@ from datetime import datetime, timedelta
 STATES = ("ready", "ready_or_reserved", "reserved", "delayed", "buried", "unknown")
 """As in tube_metrics; jobs in the last one may have ended."""
 
+ENDS = {
+    "deletes": "deleted",
+    "truncates": "truncated",
+    "expires": "expired",
+    "dead_letters": "dead-lettered",
+    "discards": "discarded",
+}
+"""How jobs ended, by the columns that count them."""
+
 Times = tuple[float | None, ...]
 Counts = tuple[int, ...]
 
@@ -28,6 +37,9 @@ class Windows:
     puts: Counts = ()
     deletes: Counts = ()
     truncates: Counts = ()
+    expires: Counts = ()
+    dead_letters: Counts = ()
+    discards: Counts = ()
     reserves: Counts = ()
     releases: Counts = ()
     timeouts: Counts = ()
@@ -58,8 +70,9 @@ class Windows:
 
     @property
     def finished(self) -> Counts:
-        """Jobs that were deleted or truncated."""
-        return tuple(map(sum, zip(self.deletes, self.truncates, strict=True)))
+        """Jobs that ended, in whatever way."""
+        columns = (getattr(self, name) for name in ENDS)
+        return tuple(map(sum, zip(*columns, strict=True)))
 
     @property
     def depth(self) -> Counts:

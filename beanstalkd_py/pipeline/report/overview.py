@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from beanstalkd_py.pipeline.report import numbers
-from beanstalkd_py.pipeline.report.data import STATES, Percentiles, ReportData, Windows
+from beanstalkd_py.pipeline.report.data import ENDS, STATES, Percentiles, ReportData, Windows
 from beanstalkd_py.pipeline.report.markup import escape, tag
 from beanstalkd_py.pipeline.report.numbers import NONE, count, duration, plural, share
 
@@ -83,10 +83,11 @@ def key_figures(data: ReportData) -> str:
     span_s = windows.window_s * len(windows)
     puts, finished = sum(windows.puts), sum(windows.finished)
     timeouts, reserves = sum(windows.timeouts), sum(windows.reserves)
-    truncates = sum(windows.truncates)
     done = f"{share(finished, puts)} of those put" if puts else ""
-    if truncates:
-        done += f", {count(truncates)} truncated"
+    for name, ended in ENDS.items():
+        number = sum(getattr(windows, name))
+        if number and name != "deletes":
+            done += f", {count(number)} {ended}"
     tiles = [
         _tile("jobs put", count(puts), numbers.mean_rate(puts, span_s)),
         _tile("finished", count(finished), done),

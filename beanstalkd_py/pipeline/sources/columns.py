@@ -68,8 +68,8 @@ def text(name: str, number: int, data_type: pa.DataType = STRING, **more: Any) -
     return Column(name, data_type, Kind.TEXT, number, **more)
 
 
-def word(name: str, number: int) -> Column:
-    return Column(name, STRING, Kind.WORD, number)
+def word(name: str, number: int, **more: Any) -> Column:
+    return Column(name, STRING, Kind.WORD, number, **more)
 
 
 def fixed(name: str, number: int, data_type: pa.DataType, **more: Any) -> Column:

@@ -1,10 +1,11 @@
-"""The last entry of a job records its end: deleted by a client, or truncated with its tube."""
+"""The last entry of a job records its end: deleted by a client, truncated, or by a policy."""
 
 from __future__ import annotations
 
 import errno
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from binlog.disk import wait_until
@@ -12,7 +13,7 @@ from binlog.reader import read_folder
 from cli.operator import Operator
 from core import fault_injection
 from core.fault_injection import Call
-from core.rig import SECOND, Rig, RigClient, put_line
+from core.rig import SECOND, Now, Rig, RigClient, put_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import Server, ours, reference
@@ -20,6 +21,7 @@ from servers import Server, ours, reference
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
 from beanstalkd_py.core.step_results import FREE_STATES, StepOutcome
+from beanstalkd_py.core.tube_policy import DELETE, MOVE, TubePolicy
 
 AT_ENDED = 36
 ALL = tuple(FREE_STATES)
@@ -83,6 +85,74 @@ def test_the_last_entry_records_the_end(folder: Path) -> None:
     with Rig(folder) as rig:
         assert [rig.client().body(job) for job in jobs] == [None] * 3
         assert rig.client().body(last) == b"x"
+
+
+POLICIES = [
+    TubePolicy("old", expires=10),
+    TubePolicy("failing", max_reserves=1, then=MOVE + "dead"),
+    TubePolicy("hopeless", max_reserves=1, then=DELETE),
+]
+
+
+def last_rows(folder: Path) -> dict[int, Any]:
+    """Return the last entry of each ended job as `dump` shows it."""
+    rows = Operator("").do("binlog", "dump", "--json", folder).json_lines
+    return {row["id"]: row for row in rows if row["ended"] and row["ttr_s"]}
+
+
+BY_POLICY = {b"old": "expired", b"failing": "dead-lettered", b"hopeless": "discarded"}
+
+
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("held_ns", [0, 300_000_000, 3 * SECOND])
+def test_the_last_entry_records_which_policy_ended_a_job(
+    folder: Path, history: bool, held_ns: int
+) -> None:
+    """And the time of a reserve that no other entry has, if it was up to half a second ago."""
+    ends = {}
+    with Rig(folder, history=history) as rig:
+        rig.core.set_policies(POLICIES, rig.now)
+        client = rig.client()
+        for tube, end in BY_POLICY.items():
+            client.use(tube)
+            job = client.put()
+            ends[job] = end
+            client.ask(b"reserve-job %d\r\n" % job)
+            if end == "expired":
+                rig.advance(10 * SECOND)
+            rig.advance(held_ns)
+            client.do(b"release %d 0 0" % job, b"RELEASED")
+        client.use(b"old")
+        waiting = client.put()
+        rig.advance(11 * SECOND)
+        assert client.body(waiting) is None
+        ends[waiting] = "expired"
+    last = last_rows(folder)
+    assert {job: row["ended"] for job, row in last.items()} == ends
+    with_reserve = {row["ended"] for row in last.values() if row["reserved_at"]}
+    is_short = history and held_ns < SECOND
+    assert with_reserve == ({"dead-lettered", "discarded"} if is_short else set())
+    assert all(entry.checksum_is_right for entry in read_folder(folder))
+    with Rig(folder) as rig:
+        assert [rig.client().body(job) for job in ends] == [None] * 4
+        assert rig.counters.ready == 1, "the dead letter"
+
+
+def test_a_reserve_that_does_not_fit_into_the_last_entry_is_left_out(folder: Path) -> None:
+    """If the round that should have recorded it is late."""
+    with Rig(folder, history=True) as rig:
+        rig.core.set_policies(POLICIES, rig.now)
+        client = rig.client()
+        ages = (500_000_000, (1 << 29) - 2, (1 << 29) - 1, SECOND)
+        for age in ages:
+            client.use(b"hopeless")
+            job = client.put()
+            client.ask(b"reserve-job %d\r\n" % job)
+            rig.now = Now(rig.now.mono + age, rig.now.wall + age)
+            client.do(b"release %d 0 0" % job, b"RELEASED")
+    last = last_rows(folder)
+    assert [row["ended"] for row in last.values()] == ["discarded"] * len(ages)
+    assert [bool(row["reserved_at"]) for row in last.values()] == [True, True, False, False]
 
 
 def test_jobs_deleted_by_c_beanstalkd_count_as_deleted(folder: Path) -> None:

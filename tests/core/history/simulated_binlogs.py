@@ -19,7 +19,9 @@ START = 1_700_000_000 * SECOND
 JOBREC = struct.Struct("<QIIqqiIqqIIIIIB3s")
 HEADER = struct.pack("<i", 7)
 INVALID, READY, RESERVED, BURIED, DELAYED = range(5)
-TRUNCATED = 1 << 31
+ENDS = ("deleted", "truncated", "expired", "dead-lettered", "discarded")
+AGE_BITS = 29
+"""Of the time since a reserve, in the last entry of a job that no client deleted."""
 ITEM = struct.Struct("=IiiiqqqiIHHii16s16sI")
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 TUBES = (b"default", b"mail", b"t" * 200)
@@ -358,22 +360,26 @@ class World:
             job.events.append(f"due@{job.recorded_deadline}")
         self._note(job)
 
-    def delete(self, job: Job, truncated: bool) -> None:
+    def delete(self, job: Job, ended: str = "deleted") -> None:
         server = self.servers[job.folder]
-        truncated = truncated and server.ours
+        if not server.ours:
+            ended = "deleted"
+        number = ENDS.index(ended)
+        since = job.pending_reserve
+        if number and since is not None and self.now - since >= (1 << AGE_BITS) - 1:
+            self.record_reserve(job)
         file = server.number
         job.state = INVALID
-        place = self._record(job, "delete", ended=TRUNCATED if truncated else 0)
+        flags = 1 << 31 | (number - 1) << AGE_BITS if number else 0
+        place = self._record(job, "delete", ended=flags)
         del self.live[job.id]
-        server.messages.append(self._message(job, server, (file, place), truncated))
+        server.messages.append(self._message(job, server, (file, place), ended))
 
-    def _message(
-        self, job: Job, server: Server, place: tuple[int, int], truncated: bool
-    ) -> JobMessage:
+    def _message(self, job: Job, server: Server, place: tuple[int, int], ended: str) -> JobMessage:
         properties = {
             "TUBE": job.tube.decode(),
             "KEYS": str(job.id),
-            "TAGS": "truncated" if truncated else "deleted",
+            "TAGS": ended,
             "UNIQ_KEY": f"{key_of(server.index)}-{place[0]}-{place[1]}",
             "pri": str(job.pri),
             "delay": str(job.delay),
@@ -433,7 +439,7 @@ def step(world: World, dice: tuple[int, int, int, int]) -> None:
     if what < 46:
         world.copy(job)
     elif what < 60:
-        world.delete(job, truncated=a % 3 == 0)
+        world.delete(job, ENDS[a % len(ENDS)])
     elif job.state == READY:
         world.reserve(job)
     elif job.state == RESERVED:

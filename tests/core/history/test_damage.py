@@ -57,12 +57,12 @@ def small(folder: Path) -> World:
     first = lived(world, TUBES[0], b"first")
     second = lived(world, TUBES[1], b"second", delay=4)
     world.put(0, TUBES[1], b"stays", 1, 0, 60)
-    world.delete(first, truncated=True)
+    world.delete(first, "truncated")
     server.roll(skip=1, ours=True)
     third = lived(world, TUBES[0], b"third")
     world.copy(second)
-    world.delete(third, truncated=False)
-    world.delete(second, truncated=False)
+    world.delete(third)
+    world.delete(second)
     return world
 
 
@@ -235,7 +235,7 @@ def test_a_full_entry_that_is_gone_leaves_a_message_without_a_body(tmp_path: Pat
     follow(world, histories)
     read_all(histories, 0, server.number, server.size)
     server.file(1).unlink()
-    world.delete(job, truncated=False)
+    world.delete(job)
     (messages,) = read_all(histories, 0, server.number, server.size)
     assert messages.body == b""
     assert messages.properties["body-bytes"] == "4"
@@ -259,7 +259,7 @@ def test_an_end_without_a_full_entry_is_counted(tmp_path: Path) -> None:
     job = lived(world, TUBES[0], b"x")
     world.servers[0].roll(skip=0, ours=True)
     lived(world, TUBES[0], b"y")
-    world.delete(job, truncated=False)
+    world.delete(job)
     world.servers[0].file(1).unlink()
     histories, messages = history_of(world)
     assert messages == []
@@ -275,7 +275,7 @@ def test_bodies_of_any_size(tmp_path: Path, size: int) -> None:
     jobs = [world.put(0, TUBES[0], body, 1, 0, 60) for body in bodies]
     server.roll(skip=0, ours=True)
     for job in reversed(jobs):
-        world.delete(job, truncated=False)
+        world.delete(job)
     histories = JobHistories(topic_of, size + 2)
     follow(world, histories)
     messages = read_all(histories, 0, FINAL, 0)
@@ -296,7 +296,7 @@ def test_files_that_are_not_needed_are_not_held_open(tmp_path: Path) -> None:
     follow(world, histories)
     read_all(histories, 0, server.number, server.size)
     for job in jobs:
-        world.delete(job, truncated=False)
+        world.delete(job)
     assert read_all(histories, 0, server.number, server.size) == server.messages
     opened = {path.readlink().name for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
     assert [name for name in opened if name.startswith("binlog.")] == ["binlog.4"]
@@ -334,7 +334,7 @@ def test_more_tubes_than_have_a_number(tmp_path: Path) -> None:
         world.put(0, b"tube-%d" % number, b"x", 1, 0, 60)
     for job in list(world.live.values()):
         if job.id > 65_000 or job.id % 1000 == 0:
-            world.delete(job, truncated=False)
+            world.delete(job)
     histories, messages = history_of(world)
     assert messages == world.servers[0].messages
     histories.close()
@@ -372,7 +372,7 @@ def test_a_job_that_has_the_id_of_one_carried_in(tmp_path: Path) -> None:
     histories.close()
     world = World(new, 1, history=True)
     world.now += 99 * SECOND
-    world.delete(lived(world, TUBES[0], b"fresh"), truncated=False)
+    world.delete(lived(world, TUBES[0], b"fresh"))
     histories = JobHistories(topic_of, MOST_BODY)
     histories.add_folder(world.servers[0].path, "other")
     histories.load_checkpoint(data)
@@ -398,7 +398,7 @@ def test_another_number_of_events_than_before(tmp_path: Path, before: int, after
     data = histories.save_checkpoint()
     size = world.servers[0].size
     histories.close()
-    world.delete(job, truncated=False)
+    world.delete(job)
     whole = job.events
     histories = JobHistories(topic_of, MOST_BODY, after)
     follow(world, histories)
@@ -428,7 +428,7 @@ def test_jobs_go_on_in_other_folders_after_a_reshard(tmp_path: Path) -> None:
         world.copy(job, index=1)
     shutil.rmtree(world.servers[0].path)
     for job in jobs:
-        world.delete(job, truncated=False)
+        world.delete(job)
     histories = JobHistories(topic_of, MOST_BODY)
     histories.add_folder(world.servers[1].path, key_of(1))
     histories.load_checkpoint(data)
@@ -443,7 +443,7 @@ def test_a_file_renamed_to_bad_and_not_needed_is_not_read_again(tmp_path: Path) 
     job = lived(world, TUBES[0], b"x")
     server.aside.add(1)
     server.roll(skip=0, ours=True)
-    world.delete(job, truncated=False)
+    world.delete(job)
     server.roll(skip=0, ours=True)
     lived(world, TUBES[0], b"open")
     assert sorted(path.name for path in server.path.iterdir()) == [

@@ -62,3 +62,5 @@ def test_attributes_change_no_timeline(tmp_path: Path) -> None:
     assert len(messages) == 32
     assert timelines[b"deleted"] == ["put", "due", "reserve", "delete"]
     assert timelines[b"expired"] == ["put", "delete"]
+    tags = {message.body: message.properties["TAGS"] for message in messages}
+    assert (tags[b"deleted"], tags[b"expired"]) == ("deleted", "expired")

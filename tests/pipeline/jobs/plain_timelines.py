@@ -14,6 +14,7 @@ from pipeline.plain import EPOCH, Row, rows
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 from beanstalkd_py.pipeline.jobs.timeline_rows import (
     CERTAINTIES,
+    ENDS,
     ENTRY_NUMBERS,
     STATES,
     timelines_of_entries,
@@ -22,7 +23,7 @@ from beanstalkd_py.pipeline.jobs.timeline_rows import (
 COLUMNS = ("host", "shard", "tube", *ENTRY_NUMBERS)
 NEEDED = (
     *("host", "shard", "file_number", "offset", "kind", "id", "tube", "priority", "delay", "ttr"),
-    *("body_size", "state", "truncated", "checksum", "is_copy"),
+    *("body_size", "state", "ended", "checksum", "is_copy"),
     *("reserves", "timeouts", "releases", "buries", "kicks"),
     *("created_at_ns", "event_time_ns", "event_time_kind", "event_time_until"),
     *("deadline_at_ns", "old_deadline_at_ns", "reserved_at_ns"),
@@ -69,9 +70,10 @@ def packed(row: Row, ends: Ends) -> Row:
     bounded = row["event_time_kind"] == "bounded"
     reserved = -1 if row["reserved_at_ns"] is None else row["reserved_at_ns"]
     deadlines = (row["deadline_at_ns"], row["old_deadline_at_ns"], -1)
-    flags = row["body_size"] << 9 | STATES.index(row["state"])
+    flags = row["body_size"] << 11 | STATES.index(row["state"])
     flags |= CERTAINTIES.index(row["event_time_kind"]) << 3
-    flags |= (row["checksum"] == "right") << 5 | row["truncated"] << 6 | ends.has_reserves << 8
+    flags |= (row["checksum"] == "right") << 5 | (row["kind"] == "full") << 6
+    flags |= ends.has_reserves << 7 | (ENDS.index(row["ended"]) << 8 if row["ended"] else 0)
     return {
         **{name: row[name] for name in ("host", "shard", "tube", "id", "delay", "ttr")},
         "created_at": row["created_at_ns"],
@@ -81,7 +83,7 @@ def packed(row: Row, ends: Ends) -> Row:
         "reserves_timeouts": row["reserves"] << 32 | row["timeouts"],
         "releases_buries": row["releases"] << 32 | row["buries"],
         "kicks_priority": row["kicks"] << 32 | row["priority"],
-        "flags": flags | (row["kind"] == "full") << 7,
+        "flags": flags,
         "data_end": ends.data_end,
     }
 

@@ -23,6 +23,8 @@ from pipeline.workloads import Event, Run
 
 from beanstalkd_py.pipeline.jobs.timeline_rows import (
     COUNTERS,
+    END_EVENTS,
+    ENDS,
     EVENTS,
     MESSAGE_COLUMNS,
     timelines_of_entries,
@@ -106,7 +108,7 @@ def test_with_a_history_every_event_has_its_exact_time(made, found):
                 assert (actual["priority"], actual["delay"]) == (event.priority, event.delay)
             if event.kind == "bury":
                 assert actual["priority"] == event.priority
-    assert {kind for kind, _ in seen} == set(EVENTS)
+    assert {kind for kind, _ in seen} == set(EVENTS) - set(END_EVENTS[2:])
     # A copy of a reserved job may be the first entry that records its reserve.
     assert seen["reserve", "derived"] < seen["reserve", "exact"] / 50
 
@@ -178,7 +180,7 @@ def summarize(timeline: Timeline) -> Timeline:
         since = max(since, now)
         state = "delayed" if event["delay"] else AFTER.get(event["event"], "ready")
     reserves = [now for event, now in zip(events, at, strict=True) if event["event"] == "reserve"]
-    ends = [now for event, now in zip(events, at, strict=True) if event["event"] in EVENTS[-2:]]
+    ends = [now for event, now in zip(events, at, strict=True) if event["event"] in END_EVENTS]
     order = ("exact", "derived", "bounded")
     summary = {
         "put_at": events[0]["at"],
@@ -210,7 +212,7 @@ def test_copies_are_not_puts(made, found, name):
 def test_jobs_have_a_row_after_the_oldest_files_were_removed(made, found):
     """Their earlier events are counted, with bounded times."""
     jobs = workloads.lines(made["gone"])
-    there = {job: of for job, of in jobs.items() if of[-1]["event"] not in EVENTS[-2:]}
+    there = {job: of for job, of in jobs.items() if of[-1]["event"] not in END_EVENTS}
     assert len(there) > 100
     incomplete = 0
     for job, of_job in there.items():
@@ -253,10 +255,10 @@ def test_no_entries_give_no_rows(tmp_path: Path):
     assert plain_timelines(entries_of(tmp_path)) == []
 
 
-def of_text(text: str) -> Timeline:
+def of_text(text: str, ended: int = 0) -> Timeline:
     """Return the timeline of one message."""
     known = dict.fromkeys(MESSAGE_COLUMNS, 1) | {"host": "ann", "shard": None, "tube": "mails"}
-    columns = {**known, "state": "deleted", "timeline": text, "truncated": False}
+    columns = {**known, "state": "deleted", "timeline": text, "ended": ended}
     batch = pa.RecordBatch.from_pylist([columns])
     batch = batch.cast(batch.schema.set(1, pa.field("shard", pa.string())))
     (timeline,) = next(iter(timelines_of_messages([batch]))).to_pylist()
@@ -274,6 +276,19 @@ def test_after_omitted_events_the_state_is_unknown():
     assert (timeline["finish_s"], timeline["finish_min_s"], timeline["finish_max_s"]) == (5, 5, 5)
     names = ("ready_s", "reserved_s", "delayed_s", "buried_s", "ready_or_reserved_s")
     assert [timeline[name] for name in names] == [None] * 5
+
+
+@pytest.mark.parametrize(("ended", "event"), list(enumerate(END_EVENTS)))
+def test_how_a_job_ended(ended: int, event: str):
+    """In a message the last event is a delete, and TAGS says which; an entry has both in one."""
+    entry = {**ENTRY, "offset": 400, "event_time_ns": 50 * NS, "event_time_kind": "exact"}
+    entry |= {"state": "deleted", "ended": ENDS[ended], "event_time_until": None}
+    (of_entry,) = plain_timelines([PUT, entry])
+    of_message = of_text("put@0;delete@50000000000", ended)
+    for timeline in (of_entry, of_message):
+        assert [each["event"] for each in timeline["events"]] == ["put", event]
+        assert (timeline["end"], timeline["state"]) == (ENDS[ended], "deleted")
+        assert timeline["finish_s"] == 50
 
 
 def test_an_invalid_text_gives_no_durations():
@@ -294,7 +309,7 @@ ENTRY = {
     **dict.fromkeys(("delay", "priority", "body_size", "created_at_ns", *COUNTERS), 0),
     **dict.fromkeys(("reserved_at_ns", "deadline_at_ns", "old_deadline_at_ns")),
     "ttr": 100,
-    "truncated": False,
+    "ended": None,
     "checksum": "none",
 }
 PUT = {**ENTRY, "kind": "full", "offset": 4, "state": "ready", "event_time_ns": 0}
@@ -318,7 +333,7 @@ def spans(timeline: Timeline) -> list[tuple[int, str]]:
 def test_a_reserve_is_not_later_than_an_old_deadline_shows():
     """Which a touch may have set, and after which the job may have returned before its end."""
     held = {"reserves": 1, "old_deadline_at_ns": 110 * NS}
-    deleted = of_c({**held, "state": "deleted"})
+    deleted = of_c({**held, "state": "deleted", "ended": "deleted"})
     assert spans(deleted) == [(0, "ready_or_reserved"), (50, "unknown"), (60, "deleted")]
     assert (deleted["wait_s"], deleted["wait_min_s"], deleted["wait_max_s"]) == (None, 0, 10)
     assert (deleted["finish_s"], deleted["finish_min_s"], deleted["finish_max_s"]) == (None, 50, 60)

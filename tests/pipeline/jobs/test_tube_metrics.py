@@ -33,6 +33,9 @@ COUNTED = {
     "kicks": "kick",
     "deletes": "delete",
     "truncates": "truncate",
+    "expires": "expire",
+    "dead_letters": "dead-letter",
+    "discards": "discard",
 }
 STATES = ("ready", "reserved", "delayed", "buried", "ready_or_reserved", "unknown")
 EVER = "36500 days"
