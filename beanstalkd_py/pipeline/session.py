@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.class_archive import option_of_java
+from beanstalkd_py.pipeline.class_archive import MISSING_PYSPARK, option_of_java
 from beanstalkd_py.pipeline.connect_session import PACKAGE, SCHEME, connect_session
 from beanstalkd_py.pipeline.gateway import IS_SUBMITTED, launch_jvm
 from beanstalkd_py.pipeline.sources.paths import expand, local
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 NAME = "beanstalkd-py"
 PY_FILES = "spark.submit.pyFiles"
-MISSING_PYSPARK = "the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' installs it"
 
 QUERY_SETTINGS: Mapping[str, str] = {"spark.sql.session.timeZone": "UTC"}
 COMMON_SETTINGS: Mapping[str, str] = {**QUERY_SETTINGS, "spark.ui.showConsoleProgress": "false"}

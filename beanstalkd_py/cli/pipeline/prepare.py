@@ -29,6 +29,7 @@ def prepare() -> int:
     from beanstalkd_py.pipeline.class_archive import archive_path
 
     with usage_errors(), tempfile.TemporaryDirectory(prefix="beanstalkd-py-") as scratch:
+        archive = archive_path()
         new = Path(scratch, "classes.jsa")
         _write_classes(new, Path(scratch))
         if not new.exists():
@@ -36,7 +37,6 @@ def prepare() -> int:
                 "Java wrote no archive; use one that can (Java 17 of HotSpot), and no folder with"
                 " files as SPARK_CONF_DIR"
             )
-        archive = archive_path()
         archive.parent.mkdir(parents=True, exist_ok=True)
         beside = archive.with_suffix(f".{os.getpid()}")
         try:

@@ -37,6 +37,13 @@ def folder() -> Iterator[Path]:
         yield path
 
 
+def test_prepare_needs_a_home(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # no HOME and no user
+    error = NO_SERVER.fail(2, "pipeline", "prepare")
+    assert error.endswith("no home folder for the archive; set HOME or XDG_CACHE_HOME")
+
+
 def result(*words: object, **environment: str) -> tuple[int, bytes, list[str]]:
     """Return status, stdout and lines on stderr, without progress."""
     command = [sys.executable, "-m", "beanstalkd_py", "pipeline", *map(str, words)]
