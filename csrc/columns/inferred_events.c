@@ -271,6 +271,20 @@ static void add_from_copy(timeline_builder *builder, const job_entry *entry)
     builder->deadline = entry->deadline;
 }
 
+/* Takes the event by which a job came back when a policy ended it; NOTHING if it is not known to have been reserved. A
+ * restart makes jobs ready without an entry, so a disconnect is known only with the reserve before it. */
+static int take_return_before_end(const timeline_builder *builder, const job_entry *entry, int64_t growth[COUNTERS])
+{
+    const bool includes_reserve = growth[RESERVES] > 0 && entry->reserved_at >= 0;
+    if (!entry->has_reserves || entry->ended < BC_EXPIRE - BC_DELETE || (builder->histories->state != BS_RESERVED && !includes_reserve))
+        return NOTHING;
+    const int counter = growth[RELEASES] ? RELEASES : TIMEOUTS;
+    if (growth[counter] == 0)
+        return includes_reserve ? BC_RETURN : NOTHING;
+    growth[counter]--;
+    return counter == RELEASES ? BC_RELEASE : BC_TIMEOUT;
+}
+
 static void add_entry(timeline_builder *builder, const job_entry *entry)
 {
     int64_t growth[COUNTERS];
@@ -279,7 +293,13 @@ static void add_entry(timeline_builder *builder, const job_entry *entry)
     const int counter = kind == NOTHING ? NOTHING : counters_of[kind];
     if (counter != NOTHING && growth[counter] > 0)
         growth[counter]--;
+    const int came_back = take_return_before_end(builder, entry, growth);
     add_events_before(builder, entry, kind, growth);
+    if (came_back != NOTHING) {
+        const bool is_release = came_back == BC_RELEASE;
+        bc_histories_add_event(builder->histories, (bc_event){came_back, BC_EXACT, entry->at, -1,
+                                                              is_release ? entry->priority : -1, is_release ? 0 : -1});
+    }
     if (kind == NOTHING) {
         add_from_copy(builder, entry);
         return;

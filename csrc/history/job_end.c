@@ -125,12 +125,12 @@ static char *write_properties(char *out, const job_end *end)
     return end->without_body ? number_property(out, "body-bytes", end->body_size) : out;
 }
 
-/* Reserves memory for the message with three more events than its timeline has now. Returns 0 or -ENOMEM. */
+/* Reserves memory for the message with four more events than its timeline has now. Returns 0 or -ENOMEM. */
 static int reserve_message(const job_end *end)
 {
     const uint32_t kept = end->history->limits.head + end->history->limits.tail;
     const uint32_t count = end->timeline->count;
-    const size_t events = (count < kept ? count : kept) + (size_t)4;
+    const size_t events = (count < kept ? count : kept) + (size_t)5;
     const size_t most = events * BS_TIMELINE_TEXT_MAX + HS_ITEM_HEAD + end->tube.topic_length + PROPERTIES_BESIDES +
                         (end->without_body ? 0 : end->body_size) + ALIGNMENT;
     return bs_bytes_reserve(&end->history->items, most) ? 0 : -ENOMEM;

@@ -91,9 +91,22 @@ static void push(bs_timeline *timeline, const bs_timeline_limits *limits, bs_tim
     timeline->count++;
 }
 
+/* Returns how a job came back when a policy ended it; BS_TIMELINE_UNKNOWN if it was not reserved. A restart makes jobs
+ * ready without an entry, so a disconnect is known only with the reserve before it. */
+static bs_timeline_kind return_before_end(const bs_timeline *timeline, const bs_entry *entry, bool includes_reserve)
+{
+    if (entry->ended < BS_ENDED_EXPIRED || (timeline->state != BS_RESERVED && !includes_reserve))
+        return BS_TIMELINE_UNKNOWN;
+    if (entry->releases > timeline->counters[RELEASES])
+        return BS_TIMELINE_RELEASE;
+    if (entry->timeouts > timeline->counters[TIMEOUTS])
+        return BS_TIMELINE_TIMEOUT;
+    return includes_reserve ? BS_TIMELINE_RETURN : BS_TIMELINE_UNKNOWN;
+}
+
 int bs_timeline_add(bs_timeline **timeline, const bs_timeline_limits *limits, const bs_entry *entry)
 {
-    int error = bs_timeline_reserve(timeline, limits, (*timeline)->count + 3);
+    int error = bs_timeline_reserve(timeline, limits, (*timeline)->count + 4);
     if (error)
         return error;
     bs_timeline *grown = *timeline;
@@ -105,6 +118,9 @@ int bs_timeline_add(bs_timeline **timeline, const bs_timeline_limits *limits, co
         push(grown, limits, (bs_timeline_event){.at = grown->deadline, .kind = BS_TIMELINE_DUE});
     if (includes_reserve)
         push(grown, limits, (bs_timeline_event){.at = first, .kind = BS_TIMELINE_RESERVE});
+    const bs_timeline_kind came_back = return_before_end(grown, entry, includes_reserve);
+    if (came_back != BS_TIMELINE_UNKNOWN)
+        push(grown, limits, (bs_timeline_event){.at = at, .pri = entry->pri, .kind = (uint8_t)came_back});
     push(grown, limits,
          (bs_timeline_event){.at = at, .pri = entry->pri, .delay = bs_seconds(entry->delay), .kind = (uint8_t)kind});
     set_state(grown, entry);

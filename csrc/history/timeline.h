@@ -61,7 +61,7 @@ typedef struct {
  * memory. */
 bs_timeline *bs_timeline_new(const bs_entry *entry, const bs_entry *put);
 
-/* Adds the one to three events that the entry implies, and sets the state after it. The timeline may move. Returns 0,
+/* Adds the one to four events that the entry implies, and sets the state after it. The timeline may move. Returns 0,
  * or -ENOMEM without changes. */
 int bs_timeline_add(bs_timeline **timeline, const bs_timeline_limits *limits, const bs_entry *entry);
 

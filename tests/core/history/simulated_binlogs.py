@@ -70,6 +70,8 @@ class Job:
     recorded_deadline: int = 0
     recorded_counters: dict[str, int] = field(default_factory=dict)
     pending_reserve: int | None = None
+    came_back: str = ""
+    """How, if its last entry records that, too."""
 
 
 def entry_bytes(
@@ -242,10 +244,14 @@ class World:
         server = self.servers[job.folder]
         has_deadline = job.state in (RESERVED, DELAYED)
         known = has_deadline or server.ours
-        extra = ended | self._pending_reserve_flags(job)
+        age = self._pending_reserve_flags(job)
         place = server.write(
-            job, job.state, job.deadline if has_deadline else self.now, full, extra
+            job, job.state, job.deadline if has_deadline else self.now, full, ended | age
         )
+        was_reserved = job.recorded_state == RESERVED
+        if job.came_back and (age or (was_reserved and job.came_back != "return")):
+            pri = f",pri={job.pri}" if job.came_back == "release" else ""
+            self._event(job, job.came_back, self.now, pri)
         more = f",pri={job.pri}" if kind in ("release", "bury") else ""
         if kind == "release" and job.delay:
             more += f",delay={job.delay}"
@@ -369,11 +375,20 @@ class World:
         if number and since is not None and self.now - since >= (1 << AGE_BITS) - 1:
             self.record_reserve(job)
         file = server.number
+        if number >= ENDS.index("expired") and job.state == RESERVED:
+            self._come_back(job)
         job.state = INVALID
         flags = 1 << 31 | (number - 1) << AGE_BITS if number else 0
         place = self._record(job, "delete", ended=flags)
         del self.live[job.id]
         server.messages.append(self._message(job, server, (file, place), ended))
+
+    def _come_back(self, job: Job) -> None:
+        """Release it or time it out, or disconnect its client; the end of the job records that."""
+        kind = ("release", "timeout", "return")[job.id % 3]
+        if kind != "return":
+            job.counters[f"{kind}s"] += 1
+        job.came_back = kind
 
     def _message(self, job: Job, server: Server, place: tuple[int, int], ended: str) -> JobMessage:
         properties = {

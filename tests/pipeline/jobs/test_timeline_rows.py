@@ -10,6 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from core.history.test_server_binlogs import messages_of
+from core.policies.test_throttles import close, release, time_out
+from core.rig import SECOND, Rig
 from pipeline import workloads
 from pipeline.jobs.plain_timelines import (
     batches,
@@ -21,6 +24,7 @@ from pipeline.jobs.plain_timelines import (
 from pipeline.plain import EPOCH
 from pipeline.workloads import Event, Run
 
+from beanstalkd_py.core.tube_policy import DELETE, TubePolicy
 from beanstalkd_py.pipeline.jobs.timeline_rows import (
     COUNTERS,
     END_EVENTS,
@@ -289,6 +293,33 @@ def test_how_a_job_ended(ended: int, event: str):
         assert [each["event"] for each in timeline["events"]] == ["put", event]
         assert (timeline["end"], timeline["state"]) == (ENDS[ended], "deleted")
         assert timeline["finish_s"] == 50
+
+
+@pytest.mark.parametrize("held_ns", [100_000_000, 3 * SECOND])
+def test_a_job_that_a_policy_ends_has_come_back_before(tmp_path: Path, held_ns: int):
+    """The last entry records both, and the reserve if it was short."""
+    come_back = {"release": release, "timeout": time_out, "return": close}
+    with Rig(tmp_path, history=True, sync_interval_ns=-1) as rig:
+        rig.core.set_policies([TubePolicy("*", max_reserves=1, then=DELETE)], rig.now)
+        client, other = rig.client(), rig.client()
+        jobs = {}
+        for kind, leave in come_back.items():
+            jobs[kind] = client.put(ttr=100 if kind != "timeout" else 1)
+            client.ask(b"reserve-job %d\r\n" % jobs[kind])
+            rig.advance(held_ns)
+            leave(client, jobs[kind])
+            client = other if kind == "return" else client
+        rig.advance(SECOND)
+        messages = {message.properties["KEYS"]: message for message in messages_of(tmp_path)}
+    of_entries = {each["id"]: each for each in plain_timelines(entries_of(tmp_path, host="ann"))}
+    for kind, job in jobs.items():
+        properties = messages[str(job)].properties
+        of_message = of_text(properties["timeline"], ENDS.index(properties["TAGS"]))
+        assert of_message["events"] == of_entries[job]["events"]
+        kinds = [event["event"] for event in of_message["events"]]
+        known = kind != "return" or held_ns < SECOND
+        assert kinds == ["put", "reserve", *([kind] if known else []), "discard"]
+        assert of_message["end"] == of_entries[job]["end"] == "discarded"
 
 
 def test_an_invalid_text_gives_no_durations():
