@@ -8,8 +8,8 @@
  * copied: it never appends to an existing file, so the number does not match the file.
  * `deadline_at` of Ready, Buried and Invalid entries is the time of the event, and
  *   offset 36 of Jobrec, 4 bytes   0, or 1 and the nanoseconds from the job's reserve, if no earlier entry records it,
- *                                  to this event. If no client deleted the job of an Invalid entry, the highest bit is
- *                                  1, the next two are BS_ENDED_ - 1, and the lower 29 have the nanoseconds
+ *                                  to this event. In an Invalid entry with another end than BS_ENDED_DELETED, the
+ *                                  highest bit is 1, the next two are BS_ENDED_ - 1, and the others the nanoseconds
  * An Invalid entry without a body size is none of a job: it records the highest id, or the length of an earlier file
  * and the boot for which that is valid if nothing was synced, or it is an attribute entry. An attribute entry holds the
  * attributes of a job. It precedes the full entry of that job directly, in the same file, and otherwise has no effect.
@@ -117,8 +117,8 @@ size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, 
 /* Limit of the time since a reserve in `extra`; it takes all bits but the highest one. */
 #define BS_RESERVE_AGE_MAX (UINT32_MAX >> 1)
 
-/* Returns the `extra` of an Invalid entry. A reserve that is too long ago for it is left out; it has an entry of its own
- * after BS_PENDING_RESERVE_NS. */
+/* Returns the `extra` of an Invalid entry. A reserve that is too long ago for it is left out: unless the disk was full,
+ * it has an entry of its own since BS_PENDING_RESERVE_NS. */
 uint32_t bs_entry_extra_of_end(uint32_t ended, uint32_t reserve_age);
 
 /* Writes an Invalid short entry that records only an id. */

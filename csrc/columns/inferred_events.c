@@ -271,12 +271,16 @@ static void add_from_copy(timeline_builder *builder, const job_entry *entry)
     builder->deadline = entry->deadline;
 }
 
-/* Takes the event by which a job came back when a policy ended it; NOTHING if it is not known to have been reserved. A
- * restart makes jobs ready without an entry, so a disconnect is known only with the reserve before it. */
+/* Takes the event by which a job came back when a policy ended it; NOTHING if that is not certain.
+ * Timeouts may have no entry, and expired jobs may have been ready, so the reserve that ended must be known: it is in
+ * this entry alone, or in earlier ones and the policy acts only on returns. */
 static int take_return_before_end(const timeline_builder *builder, const job_entry *entry, int64_t growth[COUNTERS])
 {
+    const int expired = BC_EXPIRE - BC_DELETE;
     const bool includes_reserve = growth[RESERVES] > 0 && entry->reserved_at >= 0;
-    if (!entry->has_reserves || entry->ended < BC_EXPIRE - BC_DELETE || (builder->histories->state != BS_RESERVED && !includes_reserve))
+    const bool was_reserved = builder->histories->state == BS_RESERVED;
+    const bool is_last = growth[RESERVES] == 0 && was_reserved && entry->ended != expired;
+    if (entry->ended < expired || !(includes_reserve ? growth[RESERVES] == 1 && !was_reserved : is_last))
         return NOTHING;
     const int counter = growth[RELEASES] ? RELEASES : TIMEOUTS;
     if (growth[counter] == 0)

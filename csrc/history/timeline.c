@@ -91,11 +91,15 @@ static void push(bs_timeline *timeline, const bs_timeline_limits *limits, bs_tim
     timeline->count++;
 }
 
-/* Returns how a job came back when a policy ended it; BS_TIMELINE_UNKNOWN if it was not reserved. A restart makes jobs
- * ready without an entry, so a disconnect is known only with the reserve before it. */
+/* Returns how a job came back when a policy ended it; BS_TIMELINE_UNKNOWN if that is not certain.
+ * Timeouts may have no entry, and expired jobs may have been ready, so the reserve that ended must be known: it is in
+ * this entry alone, or in earlier ones and the policy acts only on returns. */
 static bs_timeline_kind return_before_end(const bs_timeline *timeline, const bs_entry *entry, bool includes_reserve)
 {
-    if (entry->ended < BS_ENDED_EXPIRED || (timeline->state != BS_RESERVED && !includes_reserve))
+    const uint32_t reserves = entry->reserves - timeline->counters[RESERVES];
+    const bool was_reserved = timeline->state == BS_RESERVED;
+    const bool is_last = reserves == 0 && was_reserved && entry->ended != BS_ENDED_EXPIRED;
+    if (entry->ended < BS_ENDED_EXPIRED || !(includes_reserve ? reserves == 1 && !was_reserved : is_last))
         return BS_TIMELINE_UNKNOWN;
     if (entry->releases > timeline->counters[RELEASES])
         return BS_TIMELINE_RELEASE;

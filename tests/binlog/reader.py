@@ -96,7 +96,13 @@ class Entry:
     @property
     def records_reserve(self) -> bool:
         """Whether the entry has the time of a reserve without an entry of its own."""
-        return self.extra & 0x7FFFFFFF != 0
+        return self.reserve_age != 0
+
+    @property
+    def reserve_age(self) -> int:
+        """0, or 1 + the nanoseconds from that reserve to the event."""
+        has_end = self.state == "invalid" and self.extra >> 31 == 1
+        return self.extra & ((1 << (29 if has_end else 31)) - 1)
 
 
 def crc32c(data: bytes) -> int:

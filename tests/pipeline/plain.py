@@ -173,19 +173,17 @@ def _checksum(entry: Entry) -> str:
     return "right" if entry.checksum_is_right else "wrong"
 
 
-def _end_of(entry: Entry) -> tuple[str | None, int]:
-    """Return how the job ended, and 0 or 1 + the nanoseconds from its reserve."""
+def _end_of(entry: Entry) -> str | None:
+    """Return how the job ended; None if it is there."""
     if entry.state != "invalid":
-        return None, entry.extra
-    if entry.extra >> 31 == 0:
-        return "deleted", entry.extra
-    return OTHER_ENDS[entry.extra >> 29 & 3], entry.extra & 0x1FFFFFFF
+        return None
+    return OTHER_ENDS[entry.extra >> 29 & 3] if entry.extra >> 31 else "deleted"
 
 
 def _of_entry(entry: Entry, time: int, certainty: str) -> Row:
     has_deadline = entry.state in ("delayed", "reserved")
     is_old = not has_deadline and certainty != "exact" and entry.deadline_at > 0
-    ended, age = _end_of(entry)
+    ended, age = _end_of(entry), entry.reserve_age
     return {
         "file_number": entry.file,
         "offset": entry.offset,

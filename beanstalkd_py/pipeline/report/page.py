@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _READING = (
     ("window", "Events are counted in windows of equal length; the time on the axis is UTC."),
     ("wait", "From the put to the first reserve, including a delay."),
-    ("time to finish", "From the put until the job was deleted, or its tube truncated."),
+    ("time to finish", "From the put until the job was deleted, truncated or ended by a policy."),
     ("p50, p90, p99", "50, 90 and 99 % of the jobs took no longer."),
     ("exact", "The server recorded the time."),
     ("derived", "The time follows from others, as that of a reserve from deadline and TTR."),

@@ -72,7 +72,7 @@ def extra(entry: Entry) -> int:
 
 
 def reserved_at(entry: Entry) -> int | None:
-    ago = extra(entry) & 0x7FFFFFFF
+    ago = entry.reserve_age if is_right(entry) else 0
     event = event_of(entry)
     return event - (ago - 1) if ago and event is not None else None
 
@@ -80,7 +80,8 @@ def reserved_at(entry: Entry) -> int | None:
 def ended(entry: Entry) -> str | None:
     if entry.state != "invalid":
         return None
-    return "truncated" if extra(entry) >> 31 else "deleted"
+    ends = ("truncated", "expired", "dead-lettered", "discarded")
+    return ends[extra(entry) >> 29 & 3] if extra(entry) >> 31 else "deleted"
 
 
 def expected(entry: Entry, tube: bytes | None) -> Row:

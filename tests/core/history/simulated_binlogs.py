@@ -244,12 +244,18 @@ class World:
         server = self.servers[job.folder]
         has_deadline = job.state in (RESERVED, DELAYED)
         known = has_deadline or server.ours
+        reserves = job.counters["reserves"] - job.recorded_counters["reserves"]
+        was_reserved = job.recorded_state == RESERVED
         age = self._pending_reserve_flags(job)
         place = server.write(
             job, job.state, job.deadline if has_deadline else self.now, full, ended | age
         )
-        was_reserved = job.recorded_state == RESERVED
-        if job.came_back and (age or (was_reserved and job.came_back != "return")):
+        if age and reserves:
+            is_known = reserves == 1 and not was_reserved
+        else:
+            is_known = was_reserved and not reserves and job.came_back != "return"
+            is_known = is_known and ended >> AGE_BITS & 3 > 1  # those two act on returns only
+        if job.came_back and is_known:
             pri = f",pri={job.pri}" if job.came_back == "release" else ""
             self._event(job, job.came_back, self.now, pri)
         more = f",pri={job.pri}" if kind in ("release", "bury") else ""
@@ -370,6 +376,8 @@ class World:
         server = self.servers[job.folder]
         if not server.ours:
             ended = "deleted"
+        if ended in ("dead-lettered", "discarded") and job.state != RESERVED:
+            ended = "expired"
         number = ENDS.index(ended)
         since = job.pending_reserve
         if number and since is not None and self.now - since >= (1 << AGE_BITS) - 1:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core.rig import SECOND, Rig
 from pipeline import workloads
 from pipeline.jobs.plain_timelines import entries_of, plain_timelines
 from pipeline.workloads import Run
 from pyspark.sql import functions as f
 
 from beanstalkd_py import pipeline
+from beanstalkd_py.core.tube_policy import DELETE, TubePolicy
+from beanstalkd_py.pipeline.jobs.timeline_rows import COUNTERS, ENDS
 from beanstalkd_py.pipeline.jobs.timelines import (
     COLUMNS,
     MESSAGE_COLUMNS,
@@ -163,6 +166,37 @@ def test_messages_give_the_timelines_of_their_entries(spark, made):
     assert [row for row in of_messages if not lacks_due(row)] == [
         row for row in ended if row["id"] not in {r["id"] for r in of_messages if lacks_due(r)}
     ]
+
+
+def test_ends_by_policies(spark, tmp_path: Path):
+    policies = [TubePolicy("old", expires=10), TubePolicy("*", max_reserves=1, then=DELETE)]
+    with Rig(tmp_path, history=True, sync_interval_ns=-1) as rig:
+        rig.core.set_policies(policies, rig.now)
+        client = rig.client()
+        discarded, deleted = client.put(), client.put()
+        client.ask(b"reserve-job %d\r\n" % discarded)
+        client.do(b"release %d 0 0" % discarded, b"RELEASED")
+        client.do(b"delete %d" % deleted, b"DELETED")
+        client.use(b"old")
+        expired = client.put()
+        rig.advance(11 * SECOND)
+    rows = collected(timelines(read(spark, tmp_path)))
+    ends = {discarded: "discarded", deleted: "deleted", expired: "expired"}
+    assert {row["id"]: row["end"] for row in rows} == ends
+
+
+def test_tags_of_messages(spark):
+    """An unknown tag and none count as a delete."""
+    tags = {None: "deleted", "other": "deleted", **{end: end for end in ENDS}}
+    known = dict.fromkeys(("pri", "ttr", *COUNTERS), "0")
+    known |= {"UNIQ_KEY": "i-0-1-4", "timeline": "put@1000000000,pri=0;delete@2000000000"}
+    rows = [
+        ("ann", "mails", 4, {**known, "KEYS": str(job), **({"TAGS": tag} if tag else {})})
+        for job, tag in enumerate(tags)
+    ]
+    schema = "host string, tube string, bodySize int, properties map<string, string>"
+    found = collected(timelines_of_messages(spark.createDataFrame(rows, schema)))
+    assert {row["id"]: row["end"] for row in found} == dict(enumerate(tags.values()))
 
 
 def lacks_due(row: dict[str, Any]) -> bool:

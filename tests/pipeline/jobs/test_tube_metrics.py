@@ -18,6 +18,7 @@ from beanstalkd_py import pipeline
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs import timelines as timelines_job
 from beanstalkd_py.pipeline.jobs.durations import microseconds_of
+from beanstalkd_py.pipeline.jobs.timeline_rows import END_EVENTS
 from beanstalkd_py.pipeline.jobs.timelines import SCHEMA, timelines
 from beanstalkd_py.pipeline.jobs.tube_metrics import COLUMNS, tube_metrics
 
@@ -51,7 +52,7 @@ def state_after(event: str, delay: int | None) -> str:
     if event in ("put", "release"):
         return "delayed" if delay else "ready"
     after = {"reserve": "reserved", "touch": "reserved", "bury": "buried"}
-    return "deleted" if event in ("delete", "truncate") else after.get(event, "ready")
+    return "deleted" if event in END_EVENTS else after.get(event, "ready")
 
 
 def percentile(times: list[float], percent: int) -> float | None:
@@ -107,7 +108,7 @@ def row_of(
         **{state: states[state] for state in STATES},
     }
     of_tube = [timeline for timeline in job_timelines if timeline["tube"] == tube] if inside else []
-    for name, kinds in (("wait", ("reserve",)), ("finish", ("delete", "truncate"))):
+    for name, kinds in (("wait", ("reserve",)), ("finish", END_EVENTS)):
         first = [
             (timeline, next(e["at"] for e in timeline["events"] if e["event"] in kinds))
             for timeline in of_tube
@@ -345,6 +346,22 @@ def test_jobs_in_an_unknown_state_have_series_of_their_own(spark):
         13: (0, 0, 0, 0, 1, None, 0, 3.0, 0),
         14: (0, 0, 0, 0, 0, None, 0, None, 0),
     }
+
+
+def test_each_end_has_a_column(spark):
+    ends = ("delete", "truncate", "expire", "dead-letter", "discard")
+    columns = ("deletes", "truncates", "expires", "dead_letters", "discards")
+    jobs_by_end = [
+        timeline(10 * number + i, [("put", 10), (end, 20 + number)], finish_s=10.0 + number)
+        for number, end in enumerate(ends)
+        for i in range(number + 1)
+    ]
+    found = columns_of(
+        tube_metrics(frame_of(spark, jobs_by_end), "1 second"), *columns, "finish_max_s"
+    )
+    for number in range(len(ends)):
+        counts = [number + 1 if other == number else 0 for other in range(len(ends))]
+        assert found[20 + number] == (*counts, 10.0 + number)
 
 
 def test_events_before_since_only_count_for_depth(spark):
