@@ -342,7 +342,7 @@ def test_a_power_cut_without_syncs_damages_no_file(folder: Path) -> None:
     """The disk may have any part of the data written since the boot."""
     dice = random.Random(3)
     lost = 0
-    for turn in range(12):
+    for turn in range(40):
         top = folder / str(turn)
         top.mkdir()
         for _ in range(dice.choice([1, 2, 3])):
