@@ -84,7 +84,7 @@ def test_ticks_with_stars_are_all_minutes_whose_wall_clock_matches(
     if not minutes.startswith("*") and not hours.startswith("*"):
         minutes, cron = "*", f"* {hours} * * *"
     start = int(datetime.fromisoformat(day).timestamp()) - 86400 + 60 * offset
-    end = start + 86400
+    end = start + 2 * 86400
     utc = range(start - start % 60 + 60, end, 60)
     walls = ((at, datetime.fromtimestamp(at, ZoneInfo(zone)).replace(tzinfo=None)) for at in utc)
     wanted = [at for at, wall in walls if matches(cron, wall)]
