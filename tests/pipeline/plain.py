@@ -23,7 +23,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 10**9
 Row = dict[str, Any]
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
-OTHER_ENDS = ("truncated", "expired", "dead-lettered", "discarded")
 
 
 def rows(plan: BinlogPlan | StorePlan, tasks: int = 1) -> list[Row]:
@@ -173,17 +172,10 @@ def _checksum(entry: Entry) -> str:
     return "right" if entry.checksum_is_right else "wrong"
 
 
-def _end_of(entry: Entry) -> str | None:
-    """Return how the job ended; None if it is there."""
-    if entry.state != "invalid":
-        return None
-    return OTHER_ENDS[entry.extra >> 29 & 3] if entry.extra >> 31 else "deleted"
-
-
 def _of_entry(entry: Entry, time: int, certainty: str) -> Row:
     has_deadline = entry.state in ("delayed", "reserved")
     is_old = not has_deadline and certainty != "exact" and entry.deadline_at > 0
-    ended, age = _end_of(entry), entry.reserve_age
+    age = entry.reserve_age
     return {
         "file_number": entry.file,
         "offset": entry.offset,
@@ -196,8 +188,8 @@ def _of_entry(entry: Entry, time: int, certainty: str) -> Row:
         "ttr": entry.ttr // SECOND,
         "body_size": entry.body_size - 2,
         "body": entry.body,
-        "state": "deleted" if ended else entry.state,
-        "ended": ended,
+        "state": "deleted" if entry.ended else entry.state,
+        "ended": entry.ended,
         **{name: getattr(entry, name) for name in COUNTERS},
         "checksum": _checksum(entry),
         "created_at_ns": entry.created_at,

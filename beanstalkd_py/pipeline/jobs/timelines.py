@@ -100,21 +100,25 @@ def _flags() -> Column:
         (f.col("has_reserves"), lib.BC_FLAGS_RESERVES),
     )
     flags = f.shiftleft(f.col("body_size").cast("long"), SIZE_AT)
-    flags = flags + _number("state", STATES)
-    flags = flags + _number("event_time_kind", CERTAINTIES) * lib.BC_FLAGS_CERTAINTY
-    flags = flags + f.coalesce(_number("ended", ENDS), f.lit(0)) * lib.BC_FLAGS_ENDED
+    flags = flags + _number(f.col("state"), STATES)
+    flags = flags + _number(f.col("event_time_kind"), CERTAINTIES) * lib.BC_FLAGS_CERTAINTY
+    flags = flags + _end_number(f.col("ended")) * lib.BC_FLAGS_ENDED
     for condition, flag in conditions:
         flags = flags + f.when(condition, flag).otherwise(0)
     return flags
 
 
-def _number(column: str | Column, words: tuple[str, ...]) -> Column:
+def _number(word: Column, words: tuple[str, ...]) -> Column:
     """Return the index of a word, null for another one."""
-    value = f.col(column) if isinstance(column, str) else column
-    number = f.when(value == words[0], 0)
-    for index, word in enumerate(words[1:], 1):
-        number = number.when(value == word, index)
+    number = f.when(word == words[0], 0)
+    for index, each in enumerate(words[1:], 1):
+        number = number.when(word == each, index)
     return number
+
+
+def _end_number(word: Column) -> Column:
+    """Return the index of how a job ended; null and an unknown word count as a delete."""
+    return f.coalesce(_number(word, ENDS), f.lit(0))
 
 
 def timelines_of_messages(messages: DataFrame) -> DataFrame:
@@ -144,5 +148,5 @@ def _of_message() -> list[Column]:
         f.lit("deleted").alias("state"),
         *(text_of(name).cast("long").alias(name) for name in COUNTERS),
         text_of("timeline").alias("timeline"),
-        f.coalesce(_number(text_of("TAGS"), ENDS), f.lit(0)).alias("ended"),
+        _end_number(text_of("TAGS")).alias("ended"),
     ]

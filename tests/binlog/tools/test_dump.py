@@ -66,11 +66,6 @@ def event_of(entry: Entry) -> int | None:
     return entry.deadline_at if is_right(entry) else None
 
 
-def extra(entry: Entry) -> int:
-    """Return the bytes at offset 36 of Jobrec, which C beanstalkd does not use."""
-    return entry.extra if is_right(entry) else 0
-
-
 def reserved_at(entry: Entry) -> int | None:
     ago = entry.reserve_age if is_right(entry) else 0
     event = event_of(entry)
@@ -78,10 +73,7 @@ def reserved_at(entry: Entry) -> int | None:
 
 
 def ended(entry: Entry) -> str | None:
-    if entry.state != "invalid":
-        return None
-    ends = ("truncated", "expired", "dead-lettered", "discarded")
-    return ends[extra(entry) >> 29 & 3] if extra(entry) >> 31 else "deleted"
+    return entry.ended if is_right(entry) or entry.ended is None else "deleted"
 
 
 def expected(entry: Entry, tube: bytes | None) -> Row:
