@@ -193,6 +193,7 @@ STEP = st.one_of(
 )
 
 
+@pytest.mark.costly
 @settings(
     suppress_health_check=list(HealthCheck),
     max_examples=max(1, settings.default.max_examples * 3 // 5),  # type: ignore[union-attr]
@@ -446,6 +447,7 @@ def test_a_full_history_prevents_resharding(
         archive_before_reshard(history, [tmp_path / "binlog"])
 
 
+@pytest.mark.costly
 def test_a_store_truncated_when_opened_is_reported(tmp_path: Path) -> None:
     (tmp_path / "binlog").mkdir()
     with Rig(tmp_path / "binlog", history=True) as rig:
@@ -465,6 +467,7 @@ def test_a_store_truncated_when_opened_is_reported(tmp_path: Path) -> None:
     assert str(tmp_path / "history" / "setaside" / f"{0:020d}") in line
 
 
+@pytest.mark.costly
 def test_truncated_messages_are_archived_again_from_done_files(tmp_path: Path) -> None:
     """Even if the archived position says that the messages were stored."""
     folder, history = tmp_path / "binlog", tmp_path / "history"

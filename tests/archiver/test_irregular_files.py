@@ -94,6 +94,7 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.count("is no history store")) == (2, 1), done
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["store.json", "dispatched", "history.id"])
 def test_a_server_starts_and_stops_beside_a_fifo(tmp_path: Path, name: str) -> None:
     """Jobs are served; the archiver, which cannot work, is restarted."""

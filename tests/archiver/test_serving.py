@@ -22,6 +22,8 @@ from wire import Client, in_tube
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.reader import StoreReader
 
+pytestmark = pytest.mark.costly
+
 SOON_S = 10.0
 
 

@@ -101,6 +101,7 @@ def test_three_times_in_alternation(tmp_path: Path, end: str) -> None:
     assert len(files(tmp_path)) > 2
 
 
+@pytest.mark.costly
 def test_beanstalkd_py_keeps_the_order_of_buried_jobs(tmp_path: Path) -> None:
     """Also of those that C beanstalkd buried: their order is that of its entries."""
     order = []
@@ -121,6 +122,7 @@ def test_beanstalkd_py_keeps_the_order_of_buried_jobs(tmp_path: Path) -> None:
         assert buried_order(client, b"default") == order
 
 
+@pytest.mark.costly
 def test_ids_continue_in_both_directions(tmp_path: Path) -> None:
     """Each server continues after the highest id of the other."""
     last = 0

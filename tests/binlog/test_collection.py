@@ -90,6 +90,7 @@ def test_power_loss_at_every_sync(folder: Path, nths: range) -> None:
             check([actor], rig)
 
 
+@pytest.mark.costly
 def test_a_kill_after_every_step(folder: Path) -> None:
     """A start succeeds from every state, also between a move and a removal."""
     actor, copy = Actor("copies", put_share=0.15, unique=True), folder / "copy"

@@ -42,6 +42,7 @@ def found(client: Client, last: int) -> set[int]:
     return {job for job, reply in enumerate(replies, 1) if reply.startswith(b"OK")}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_kill_after_the_reply_loses_nothing(tmp_path: Path, workers: str) -> None:
     """The second start has one worker, whose folder beanstalkd opens."""
@@ -65,6 +66,7 @@ def test_a_kill_after_the_reply_loses_nothing(tmp_path: Path, workers: str) -> N
         assert server.complaints() == ""
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("turn", range(3))
 def test_a_kill_during_a_truncate_leaves_jobs_of_its_time_or_later(
     tmp_path: Path, turn: int

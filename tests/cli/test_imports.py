@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BY_CLICK = {"click", "difflib", "gettext", "uuid", "beanstalkd_py.cli.server.serve"}
 """Not imported if `fast_options` accepts the command line."""
 
@@ -75,6 +77,7 @@ def test_a_start_imports_click_a_second_after_clients_are_served(tmp_path: Path)
     assert server.returncode == 0
 
 
+@pytest.mark.costly
 def test_parent_and_worker_import_no_modules_of_other_commands() -> None:
     modules = ("parent.start", "parent.loop", "worker.process")
     names = ", ".join(f"beanstalkd_py.server.{name}" for name in modules)

@@ -109,6 +109,7 @@ def terminal(
         opened.close()
 
 
+@pytest.mark.costly
 def test_a_table_on_a_terminal_and_in_a_pipe(operator: Operator, wire: Client, name: str) -> None:
     wire.put()
     with terminal(operator, "tubes") as screen:
@@ -122,6 +123,7 @@ def test_a_table_on_a_terminal_and_in_a_pipe(operator: Operator, wire: Client, n
     assert b"\x1b" not in out
 
 
+@pytest.mark.costly
 def test_narrow_terminal_truncates_no_number(operator: Operator, wire: Client, name: str) -> None:
     """Columns of zeros are omitted first; then lines exceed the terminal's width."""
     for _ in range(3):
@@ -234,6 +236,7 @@ def test_replay_has_a_progress_bar_only_on_a_terminal(
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("words", [("ls",), ("query", "mails", "3")])
 def test_history_ls_uses_the_pager(tmp_path: Path, words: tuple[str, ...]) -> None:
     store = make_store(tmp_path / "store", [finished(number) for number in range(60)])
@@ -252,6 +255,7 @@ def test_history_ls_uses_the_pager(tmp_path: Path, words: tuple[str, ...]) -> No
     assert out.decode().splitlines() == shown[1:]
 
 
+@pytest.mark.costly
 def test_closed_pager_ends_the_list(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", [finished(number) for number in range(2000)])
     command = ("history", "--store", str(store), "ls")

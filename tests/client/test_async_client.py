@@ -561,6 +561,7 @@ def test_unix_sockets(tmp_path: Path, name: str) -> None:
         asyncio.run(main())
 
 
+@pytest.mark.costly
 def test_tls(tmp_path: Path, name: str) -> None:
     with serving(Files(tmp_path, trustme.CA())) as both:
 

@@ -261,6 +261,7 @@ def test_a_lost_connection_is_a_connection_error(name: str) -> None:
         thread.join()
 
 
+@pytest.mark.costly
 def test_names_are_listed_before_their_import() -> None:
     """The API reference has only the names that dir() returns."""
     names = sorted(set(client_module.__all__) & set(dir(client_module)))

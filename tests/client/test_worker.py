@@ -215,6 +215,7 @@ def test_threads_run_handlers_at_once(any_server: Server, name: str, events: Eve
     assert events.outcomes() == [Outcome.DELETED] * 6
 
 
+@pytest.mark.costly
 def test_many_short_jobs_with_touches(server: Server, name: str, events: Events) -> None:
     """No touch gets between a command of the next job and its reply."""
     worker = make(server, events, threads=4)
@@ -348,6 +349,7 @@ def test_a_stop_before_the_start(server: Server, name: str, events: Events) -> N
     assert events.of(Started) == []
 
 
+@pytest.mark.costly
 def test_a_restart_of_the_server(folder: Path, name: str, events: Events) -> None:
     may_end = threading.Event()
     with restarting(folder) as server:
@@ -452,6 +454,7 @@ def test_unix_sockets(tmp_path: Path, name: str, events: Events) -> None:
     assert events.outcomes() == [Outcome.DELETED]
 
 
+@pytest.mark.costly
 def test_tls(tmp_path: Path, name: str, events: Events) -> None:
     with serving(Files(tmp_path, trustme.CA())) as both, connect(both.server, name) as client:
         client.put("x", ttr=1)

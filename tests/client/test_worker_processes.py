@@ -176,6 +176,7 @@ os.fork = failing_fork
         assert worker.end() == 0
 
 
+@pytest.mark.costly
 def test_children_end_with_a_parent_that_is_killed(server: Server, name: str, folder: Path) -> None:
     with connect(server, name) as client:
         client.put("x")

@@ -55,6 +55,7 @@ class Scripted:
         return piece
 
 
+@pytest.mark.costly
 @settings(max_examples=50)
 @given(
     depth=st.integers(1, 5),

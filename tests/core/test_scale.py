@@ -92,6 +92,7 @@ def test_waiting_sessions_cost_nothing(alone: float, line: bytes) -> None:
         assert cost_of(cycles(client)) < alone * GENEROUS
 
 
+@pytest.mark.costly
 def test_sessions_that_hold_jobs_cost_nothing(alone: float) -> None:
     with Rig() as rig:
         client = rig.client()
@@ -103,6 +104,7 @@ def test_sessions_that_hold_jobs_cost_nothing(alone: float) -> None:
         assert cost_of(cycles(client)) < alone * GENEROUS
 
 
+@pytest.mark.costly
 def test_a_hundred_thousand_waiters_are_served_in_their_order() -> None:
     """One queue of waiters: the first to wait is the first to be served, and leaves at O(1)."""
     with Rig() as rig:

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.costly
 def test_built_pages_are_installed(tmp_path: Path) -> None:
     for name in ("beanstalkd_py", "csrc", "pyproject.toml", "setup.py"):
         (tmp_path / name).symlink_to(ROOT / name)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import trustme
 from docs.documents import document
 from server.metrics.scrape import get
 from servers import free_port, ours
 
 
+@pytest.mark.costly
 def test_every_metric_is_documented(tmp_path: Path) -> None:
     certificate, binlog = tmp_path / "tls.pem", tmp_path / "binlog"
     binlog.mkdir()

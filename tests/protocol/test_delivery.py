@@ -172,6 +172,7 @@ def test_a_pipeline_goes_on_after_a_reserve_that_waited(
     ]
 
 
+@pytest.mark.costly
 def test_a_long_pipeline_of_a_client_that_reads_late(client: Client) -> None:
     """Far more replies than all buffers between can hold."""
     size, count = 60_000, 200

@@ -20,6 +20,7 @@ NOT_FOUND = b"NOT_FOUND\r\n"
 SYNC = "-f0"
 
 
+@pytest.mark.costly
 def test_1_a_stored_job_of_the_largest_size_survives_a_restart(tmp_path: Path) -> None:
     """C beanstalkd compares the size with its CR LF, and drops the rest of the file too."""
     bodies = [b"a" * 100, b"b" * 99, b"c" * 98, b"d"]
@@ -81,6 +82,7 @@ def test_5_no_ttr_of_many_is_forgotten(server: Server, tube: bytes) -> None:
         assert client.stats(b"stats-tube " + tube)["current-jobs-ready"] == "30"
 
 
+@pytest.mark.costly
 def test_9_a_file_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
     """C beanstalkd removes it later."""
     unreadable = struct.pack("<i", 99) + b"somebody may still need this" * 10
@@ -138,6 +140,7 @@ def test_11_a_restart_changes_nothing_in_buried_jobs(tmp_path: Path) -> None:
             assert client.ask(b"kick 1\r\n") == b"KICKED 1\r\n"
 
 
+@pytest.mark.costly
 def test_11_a_release_without_delay_is_kept(tmp_path: Path) -> None:
     """C beanstalkd does not write it: the old priority, or even the old state, comes back."""
     with ours("-b", tmp_path, SYNC) as server, server.connect() as client:
@@ -165,6 +168,7 @@ def test_12_ids_rise_over_restarts_also_when_the_queue_is_empty(tmp_path: Path) 
                 assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
 
 
+@pytest.mark.costly
 def test_14_a_command_costs_the_same_whatever_the_number_of_tubes() -> None:
     """C beanstalkd walks all tubes for every command, here with ten times the work."""
     tubes, cycles = 10_000, 500

@@ -146,6 +146,7 @@ def test_a_carriage_return_alone_does_not_end_a_line(client: Client) -> None:
     assert answers(client, b"nosuch\r", UNKNOWN)
 
 
+@pytest.mark.costly
 def test_a_line_cut_off_by_the_end_of_input_is_no_command(
     connect: Connect, client: Client, tube: bytes
 ) -> None:

@@ -87,6 +87,7 @@ def test_arguments(client: Client, line: bytes, reply: bytes) -> None:
     assert client.replies(2) == [reply, FENCE_REPLY]
 
 
+@pytest.mark.costly
 def test_beanstalkd_does_not_know_it_and_executes_the_put() -> None:
     with reference() as server, server.connect() as client:
         client.send(DELAYED + PUT)

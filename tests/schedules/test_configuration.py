@@ -66,6 +66,7 @@ def test_values(tmp_path: Path) -> None:
     assert "2 schedules" in run("config", "show", "--config", path).stdout
 
 
+@pytest.mark.costly
 def test_check_and_start_report_one_line(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(GOOD + 'timezone = "Berlin"\n')
@@ -77,6 +78,7 @@ def test_check_and_start_report_one_line(tmp_path: Path) -> None:
     assert run("config", "check", path).stdout == f"{path} is valid\n"
 
 
+@pytest.mark.costly
 def test_the_body_fits_into_a_job(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(f'max-job-size = 5\n{GOOD}body = "ä1234"\n')

@@ -57,6 +57,7 @@ def killed(server: Server, choose: random.Random) -> None:
     server.kill()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("workers", "kills"),
     [
@@ -80,6 +81,7 @@ def test_each_tick_has_one_job(tmp_path: Path, folder: Path, workers: int, kills
             killed(server, choose)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("ended", [False, True], ids=["waiting", "ended"])
 @pytest.mark.parametrize("catch_up", [pytest.param("one", marks=pytest.mark.slow), "all"])
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ def test_without_schedules(path: Path, arguments: list[str]) -> None:
         assert not (path.parent / "b" / SCHEDULES).exists()
 
 
+@pytest.mark.costly
 def test_reload(path: Path, arguments: list[str]) -> None:
     path.write_text("")
     with ours(*arguments) as server:
@@ -206,6 +207,7 @@ def test_draining(path: Path, arguments: list[str]) -> None:
         assert eventually(lambda: scheduled.rows()["exact"]["puts"] >= puts + 3, LIMIT_S)
 
 
+@pytest.mark.costly
 def test_a_failure_is_shown_and_retried(path: Path, arguments: list[str]) -> None:
     port = free_port()
     path.write_text("[tube.tube]\nmax-jobs = 1\n" + table("often", EACH_SECOND))
@@ -234,6 +236,7 @@ def first_job(server: Server) -> int:
         return int(client.ask(b"peek-ready\r\n").split()[1])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("catch_up", "expected"),
     [
@@ -309,6 +312,7 @@ def set_clock(file: Path, offset_s: int) -> None:
     changed.replace(file)
 
 
+@pytest.mark.costly
 def test_the_clock_is_set(path: Path, arguments: list[str], offset: Path) -> None:
     path.write_text(table("hourly", 'cron = "0 * * * *"\ncatch-up = "all"\n'))
     with ours(*arguments) as server:

@@ -76,6 +76,7 @@ def matches(cron: str, wall: datetime) -> bool:
     return next(CronSim(cron, wall - timedelta(seconds=1))) == wall
 
 
+@pytest.mark.costly
 @given(WALL_FIELDS, HOURS, ZONES, DAYS, st.integers(0, 1440))
 def test_ticks_with_stars_are_all_minutes_whose_wall_clock_matches(
     minutes: str, hours: str, zone: str, day: str, offset: int
@@ -99,6 +100,7 @@ def ticks_between(ticks: Ticks, after: int, until: int) -> list[int]:
     return found
 
 
+@pytest.mark.costly
 @given(
     st.sampled_from(["30 2 * * *", "0,30 1-3 * * *", "*/15 * * * *", "0 0 1 * *", "* * 2 * * *"]),
     ZONES,

@@ -17,6 +17,8 @@ from wire import inserted_id
 from beanstalkd_py.control.client import connect
 from beanstalkd_py.plural import counted
 
+pytestmark = pytest.mark.costly
+
 WATCHDOG_S = 0.4
 
 

@@ -116,6 +116,7 @@ def without_times(lines: Lines) -> Lines:
     return [{key: line[key] for key in line if key not in LINE_TIMES} for line in lines]
 
 
+@pytest.mark.costly
 def test_the_same_seed_sends_the_same_commands_to_any_server(made: dict[str, Made]) -> None:
     one, other = (without_times(made[name].lines()[1:]) for name in ("c", "ours"))
     assert one == other and len(one) > 1000
@@ -188,6 +189,7 @@ def test_a_binlog_without_its_removed_files_agrees(
     assert status == 0 and "in files that were removed" in stderr, stderr
 
 
+@pytest.mark.costly
 def test_stats_of_many_tubes_are_pipelined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,6 +271,7 @@ def test_a_missing_entry_is_reported(
     assert status == 1 and "wrong: " in stderr
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("is_last", [False, True])
 def test_a_flipped_bit_of_a_body_is_reported(

@@ -338,6 +338,7 @@ def test_the_length_of_a_cut_file_is_not_forgotten(folder: Path) -> None:
         assert len(damage_in(folder)) == 1
 
 
+@pytest.mark.costly
 def test_a_power_cut_without_syncs_damages_no_file(folder: Path) -> None:
     """The disk may have any part of the data written since the boot."""
     dice = random.Random(3)

@@ -96,6 +96,7 @@ def restart(folder: Path, data: bytes) -> tuple[dict[int, tuple[str, str]], list
     return jobs, warnings
 
 
+@pytest.mark.costly
 def test_cut_at_every_byte(folder: Path) -> None:
     """All entries before the cut are kept; a cut inside an entry is reported with its offset."""
     entries = fill(folder)
@@ -113,6 +114,7 @@ def test_cut_at_every_byte(folder: Path) -> None:
         assert reported if not blank else not warnings, (at, warnings)
 
 
+@pytest.mark.costly
 def test_zeros_after_the_last_written_entry_are_like_a_cut(folder: Path) -> None:
     """A crash leaves zeros in a preallocated file."""
     entries = fill(folder)

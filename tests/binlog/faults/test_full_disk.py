@@ -87,6 +87,7 @@ def test_a_start_succeeds_without_free_space(small_disk: Path, end: str, size: i
         put_in_time(client, size)
 
 
+@pytest.mark.costly
 def test_puts_work_again_after_others_free_space(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(2 * MEBIBYTE))

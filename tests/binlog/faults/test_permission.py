@@ -142,6 +142,7 @@ def test_tools_refuse_with_status_2(foreign_folder: Path, command: str, divided:
     assert len(list(foreign_folder.parent.iterdir())) == 1
 
 
+@pytest.mark.costly
 def test_a_folder_that_may_not_be_entered(foreign_folder: Path) -> None:
     reshard(foreign_folder, Layout(2), 4096)
     change_owner(foreign_folder)

@@ -64,6 +64,7 @@ def check_stopped(rig: Rig) -> None:
     assert counted() == calls
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("error", ERRORS, ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("kind", KINDS, ids=["write", "sync"])
 @pytest.mark.parametrize("nths", [EVERYDAY, pytest.param(range(1, 201), marks=pytest.mark.slow)])

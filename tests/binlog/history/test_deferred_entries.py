@@ -300,6 +300,7 @@ def test_with_f_ms_deferred_entries_cause_no_more_syncs(folder: Path) -> None:
         assert 9 <= rig.counters.syncs - syncs <= 10
 
 
+@pytest.mark.costly
 @settings(max_examples=25)
 @given(
     steps=st.lists(st.tuples(st.integers(0, SESSIONS - 1), ACTIONS), min_size=50, max_size=150),

@@ -143,6 +143,7 @@ def client_with_a_job(rig: Rig) -> RigClient:
     return client
 
 
+@pytest.mark.costly
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), interval=st.sampled_from([0, 2 * SECOND]))
 def test_everything_before_it_is_always_on_disk(

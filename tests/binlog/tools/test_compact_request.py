@@ -109,6 +109,7 @@ def test_a_compact_folder_is_not_changed(tmp_path: Path) -> None:
         assert rig.counters.records_migrated == before
 
 
+@pytest.mark.costly
 def test_c_beanstalkd_reads_the_compacted_folder(tmp_path: Path) -> None:
     with ours("-b", tmp_path, "-s", "8192") as server, server.connect() as client:
         jobs = {
@@ -184,6 +185,7 @@ def test_every_worker_reaches_the_ratio_while_clients_are_served(server: Server)
             assert client.ask(b"peek %d\r\n" % job).startswith(b"FOUND")
 
 
+@pytest.mark.costly
 def test_invalid_ratios_are_rejected(server: Server) -> None:
     for ratio in (0.99, 100.1, float("nan"), "1.1", None, True, -1):
         with pytest.raises(errors.ControlError, match="ratio is"):

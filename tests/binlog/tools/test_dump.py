@@ -316,6 +316,7 @@ def test_files_removed_before_they_were_read_are_reported(folder: Path) -> None:
     assert rows[seen]["what"].startswith("binlog.3 to binlog.4 were removed")
 
 
+@pytest.mark.costly
 def test_follows_several_workers(folder: Path) -> None:
     with ours("-b", folder, "--workers", "2") as server, server.connect() as client:
         with following(folder) as follower:
@@ -407,6 +408,7 @@ def test_a_terminal_gets_columns_with_headings(folder: Path) -> None:
     assert len(rest) == len(read_folder(folder / "jobs"))
 
 
+@pytest.mark.costly
 def test_a_closed_pipe_is_not_an_error(folder: Path) -> None:
     make("ours", folder / "jobs")
     with ours("-b", folder / "jobs") as server:

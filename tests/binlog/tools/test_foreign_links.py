@@ -120,6 +120,7 @@ def refused_text(path: Path) -> str:
     )
 
 
+@pytest.mark.costly
 def test_a_start_refuses_a_linked_shard(top: Path, victim: Path) -> None:
     replaced(top / "shard-001", victim)
     for workers in ("2", "3", "1"):
@@ -140,6 +141,7 @@ def test_tools_refuse_a_linked_shard(top: Path, victim: Path, command: tuple[str
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.costly
 def test_a_start_and_tools_refuse_a_linked_file(owned: Path, secret: Path) -> None:
     with Rig(owned, file_size=FILE_SIZE) as rig:
         rig.client().put()
@@ -173,6 +175,7 @@ def test_a_start_copies_no_target_of_a_link(owned: Path, secret: Path) -> None:
     assert (owned / "binlog.3").is_symlink()
 
 
+@pytest.mark.costly
 def test_links_of_root_are_followed(top: Path) -> None:
     """Operators put shards on several disks, and use links to folders."""
     elsewhere = top.parent / "disk2"
@@ -191,6 +194,7 @@ def test_links_of_root_are_followed(top: Path) -> None:
             assert done.returncode == 0, done
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("below", ["", "binlog"])
 def test_root_refuses_a_link_of_another_user_in_the_given_path(top: Path, below: str) -> None:
     """The parent folder can be the other user's, such as a service's /var/lib/NAME."""
@@ -674,6 +678,7 @@ def test_a_store_whose_folder_is_replaced_while_it_is_open(
         made.abandon()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("below", ["", "history"])
 def test_root_refuses_a_link_of_another_user_in_the_path_of_a_store(
     top: Path, store: Path, below: str

@@ -80,6 +80,7 @@ def check_with_c(folder: Path, jobs: list[int]) -> None:
         put_some(client)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_c_beanstalkd_opens_the_folder_after_a_start_as_root(folder: Path, workers: str) -> None:
     jobs: list[int] = []
@@ -105,6 +106,7 @@ def test_root_serves_a_folder_with_files_of_root(folder: Path) -> None:
         assert has(client, jobs)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_compact_as_root(folder: Path, workers: str) -> None:
     server_args = ("-b", folder, "-s", "8192", "--workers", workers)
@@ -119,6 +121,7 @@ def test_compact_as_root(folder: Path, workers: str) -> None:
         check_with_c(folder, jobs[1::2])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_repair_as_root(folder: Path, workers: str) -> None:
     with ours("-b", folder, "--workers", workers) as server, server.connect() as client:

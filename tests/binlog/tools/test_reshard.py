@@ -458,6 +458,7 @@ def test_a_folder_of_beanstalkd_and_back(tmp_path: Path) -> None:
         assert client.put() == 61
 
 
+@pytest.mark.costly
 def test_each_shard_is_a_folder_that_beanstalkd_opens(tmp_path: Path) -> None:
     fill(tmp_path)
     before = settled(tmp_path)

@@ -79,6 +79,7 @@ def test_clean_folder_prints_a_summary(folder: Path, command: str) -> None:
     assert not folder.with_name("jobs.repaired").exists()
 
 
+@pytest.mark.costly
 def test_damage_is_one_line_and_status_1(folder: Path) -> None:
     offset = corrupt_one_entry(folder)
     done = run("binlog", "verify", folder)
@@ -93,6 +94,7 @@ def test_damage_is_one_line_and_status_1(folder: Path) -> None:
     assert "binlog repair" in refusal(DAMAGED, "binlog", "compact", folder)
 
 
+@pytest.mark.costly
 def test_json_output(folder: Path) -> None:
     offset = corrupt_one_entry(folder)
     verdict = json.loads(run("binlog", "verify", "--json", folder).stdout)
@@ -119,6 +121,7 @@ def test_json_output(folder: Path) -> None:
     assert freed["jobs"] == verdict["jobs"]
 
 
+@pytest.mark.costly
 def test_repair_reports_losses(folder: Path, tmp_path: Path) -> None:
     offset = corrupt_one_entry(folder)
     unchanged = snapshot(folder)
@@ -201,6 +204,7 @@ def test_wrong_options(
         assert word in errors
 
 
+@pytest.mark.costly
 def test_repair_overwrites_nothing(folder: Path, tmp_path: Path) -> None:
     corrupt_one_entry(folder)
     (tmp_path / "there").mkdir()
@@ -244,6 +248,7 @@ def test_rewrite_commands_reject_a_locked_folder(folder: Path, layout: Layout) -
     assert snapshot(folder).items() >= unchanged.items()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("start", [ours, reference], ids=["ours", "c"])
 def test_beside_a_running_server(tmp_path: Path, start: object) -> None:
     with start("-b", tmp_path, "-s", "8192") as server, server.connect() as client:  # type: ignore[operator]

@@ -76,6 +76,7 @@ def counted(operator: Operator, tube: str) -> Counter[int]:
 # --- jobs -------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_replay_puts_jobs_in_order(
     operator: Operator, wire: Client, name: str, store: Path
 ) -> None:
@@ -298,6 +299,7 @@ def test_repeated_kill_9(operator: Operator, wire: Client, name: str, store: Pat
     killed_and_resumed(operator, wire, name, store, kills=8)
 
 
+@pytest.mark.costly
 def test_ctrl_c_duplicates_no_job(operator: Operator, wire: Client, name: str, store: Path) -> None:
     words = replay(store, "mails", "--into", name)
     process = operator.start(*words, "--rate", 300, "--json", stdout=-1, stderr=-1)
@@ -316,6 +318,7 @@ def test_ctrl_c_duplicates_no_job(operator: Operator, wire: Client, name: str, s
     assert jobs_in(operator, name) == expected(MESSAGES)
 
 
+@pytest.mark.costly
 def test_replay_continues_after_a_server_restart(tmp_path: Path, store: Path) -> None:
     state = str(tmp_path / "mine")
     words = replay(store, "mails", "--state", state)

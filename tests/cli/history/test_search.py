@@ -491,6 +491,7 @@ def test_index_file_of_wrong_length_is_reported(history, copy):
     assert status == DAMAGED and f"{path}:0: 100 bytes, not " in out
 
 
+@pytest.mark.costly
 def test_verify_stops_after_1000_faults(history, tmp_path):
     folder = tmp_path / "store"
     with Store.open(folder, BY_HAND) as store:

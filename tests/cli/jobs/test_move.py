@@ -37,6 +37,7 @@ def in_order(lines: list[Line]) -> list[Line]:
     return ready + [line for state in ("delayed", "buried") for line in lines if line[0] == state]
 
 
+@pytest.mark.costly
 @settings(max_examples=20)
 @given(lines=st.lists(LINE, max_size=12), foreign_jobs=st.lists(st.integers(0, 12), max_size=4))
 def test_move_keeps_everything_but_the_ids(

@@ -49,6 +49,7 @@ def assert_same(records: list[dict[str, object]], lines: list[Line]) -> None:
         assert 0 <= (expected[3] if expected[0] == "delayed" else 0) - got[3] <= 3
 
 
+@pytest.mark.costly
 @settings(max_examples=20)
 @given(lines=st.lists(LINE, max_size=12), foreign_jobs=st.lists(st.integers(0, 12), max_size=4))
 def test_export_import_round_trip(
@@ -230,6 +231,7 @@ def test_large_bodies(which: str) -> None:
             assert operator.do("reserve", "--tube", "c", "--delete").out == body
 
 
+@pytest.mark.costly
 def test_refused_put_between_accepted_ones(tmp_path: Path) -> None:
     """Jobs of later lines are deleted, so that --skip puts no job twice."""
     # One of them exceeds the memory limit of all jobs.

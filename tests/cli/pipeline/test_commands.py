@@ -260,6 +260,7 @@ def _has_java(pid: int) -> bool:
 # --- on a cluster ------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_a_package_is_the_same_file_each_time(tmp_path):
     first, second = tmp_path / "a.zip", tmp_path / "b.zip"
     for path in (first, second):
@@ -271,6 +272,7 @@ def test_a_package_is_the_same_file_each_time(tmp_path):
     assert sorted(tmp_path.iterdir()) == [first, second]
 
 
+@pytest.mark.costly
 def test_a_package_includes_the_decoder(tmp_path, folder):
     """A Python without any packages, not even cffi, imports it from the zip."""
     package = tmp_path / "package.zip"

@@ -22,6 +22,8 @@ from wire import Client, inserted_id
 from beanstalkd_py.control.client import ControlClient
 from beanstalkd_py.core.step_results import FREE_STATES
 
+pytestmark = pytest.mark.costly
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -97,6 +97,7 @@ def test_interrupt_removes_all_jobs(
     assert eventually(lambda: not tubes(client))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "start", [ours, pytest.param(reference, marks=pytest.mark.slow)], ids=["ours", "C"]
 )
@@ -142,6 +143,7 @@ def test_another_machine_requires_yes(mine: Operator) -> None:
         assert mine.do(*QUICK, "--yes").json["put"]["count"] > 0
 
 
+@pytest.mark.costly
 def test_table_output(mine: Operator) -> None:
     words = [str(word) for word in QUICK if word != "--json"]
     lines = mine.do(*words, "--connections", 2).lines

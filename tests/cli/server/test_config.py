@@ -192,6 +192,7 @@ def test_show_values_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert lines["user"] == ["-", "default"]
 
 
+@pytest.mark.costly
 def test_flag_of_the_file_can_be_disabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_text("no-fsync = true\n")
@@ -274,6 +275,7 @@ def accepts(server: Server, size: int) -> bool:
         return reply.startswith(b"INSERTED")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("way", ["signal", "request"])
 def test_reload(server: Server, path: Path, way: str) -> None:
     assert accepts(server, 10)
@@ -296,6 +298,7 @@ def test_reload(server: Server, path: Path, way: str) -> None:
     assert eventually(lambda: "file-size 4096 needs a restart" in server.stderr())
 
 
+@pytest.mark.costly
 def test_reload_of_an_invalid_file_changes_nothing(server: Server, path: Path) -> None:
     path.write_text("max-job-size = 20\nnonsense = 1\n")
     with (
@@ -308,6 +311,7 @@ def test_reload_of_an_invalid_file_changes_nothing(server: Server, path: Path) -
     assert not accepts(server, 11)
 
 
+@pytest.mark.costly
 def test_restarted_worker_has_the_new_options(path: Path) -> None:
     with ours(f"--config={path}", "--workers=2") as server:
         path.write_text("max-job-size = 20\n")

@@ -57,6 +57,7 @@ def test_a_folder_without_a_server(data: Path) -> None:
     }
 
 
+@pytest.mark.costly
 def test_a_running_server_and_its_configuration(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
@@ -92,6 +93,7 @@ def test_the_folder_of_another_server(tmp_path: Path, workers: int) -> None:
         assert other.pid
 
 
+@pytest.mark.costly
 def test_a_damaged_folder_is_a_problem(data: Path) -> None:
     file = data / "binlog.1"
     content = bytearray(file.read_bytes())

@@ -38,6 +38,7 @@ def wait_for_end(server: Server, limit_s: float = 10.0) -> int:
 # --- stopping -----------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_stop_the_server_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with ours("-b", tmp_path) as server:
@@ -66,6 +67,7 @@ def test_repeated_restarts(tmp_path: Path) -> None:
             assert int(client.stats()["current-jobs-ready"]) == job
 
 
+@pytest.mark.costly
 def test_busy_client_does_not_delay_the_stop() -> None:
     with ours() as server:
         ended = threading.Event()
@@ -205,6 +207,7 @@ def test_listens_shortly_after_start(tmp_path: Path) -> None:
 # --- kills and failures -------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_kill_of_the_parent_ends_the_worker(tmp_path: Path) -> None:
     with ours("-b", tmp_path) as server:
         with server.connect() as client:
@@ -235,6 +238,7 @@ if "beanstalkd_py.server.worker.process" in sys.orig_argv:
 """
 
 
+@pytest.mark.costly
 def test_a_failed_sync_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(FAULTY_WORKER)
     folder = tmp_path / "binlog"
@@ -270,6 +274,7 @@ def test_drain() -> None:
         client.reserve()
 
 
+@pytest.mark.costly
 def test_stats_name_the_server() -> None:
     identities = set()
     for _ in range(2):

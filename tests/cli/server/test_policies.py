@@ -121,6 +121,7 @@ def fill(server: Server, tube: bytes) -> int:
         return int(client.stats(b"stats-tube " + tube)["current-jobs-ready"])
 
 
+@pytest.mark.costly
 def test_a_server_applies_and_reloads_policies(server: Server, path: Path) -> None:
     assert [fill(server, b"m-%d" % number) for number in range(4)] == [2] * 4
     assert fill(server, b"other") == 20
@@ -137,6 +138,7 @@ def test_a_server_applies_and_reloads_policies(server: Server, path: Path) -> No
     assert fill(server, b"m-1") == 5
 
 
+@pytest.mark.costly
 def test_a_restarted_worker_has_the_policies(path: Path) -> None:
     with ours(f"--config={path}", "--workers=2") as server:
         for pid in worker_pids(server):

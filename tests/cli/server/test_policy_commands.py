@@ -82,6 +82,7 @@ def set_two(server: Server) -> None:
     assert operator.do("policy", "set", "m-1", "max-jobs=3", "--json").json == {"online": 2}
 
 
+@pytest.mark.costly
 def test_set_show_and_unset(server: Server) -> None:
     operator = operator_of(server)
     wait_for(server, {b"m-1": 5, b"m-2": 5, b"other": 5})
@@ -105,6 +106,7 @@ def test_set_show_and_unset(server: Server) -> None:
     wait_for(server, {b"m-1": 5, b"other": 5})
 
 
+@pytest.mark.costly
 def test_a_restart_and_a_reload_keep_them(options: list[str], folder: Path, config: Path) -> None:
     with ours(*options) as server:
         set_two(server)
@@ -125,6 +127,7 @@ def test_a_restart_and_a_reload_keep_them(options: list[str], folder: Path, conf
         assert (folder / POLICIES).exists()
 
 
+@pytest.mark.costly
 def test_errors(server: Server) -> None:
     operator = operator_of(server)
     assert "invalid pattern" in operator.fail(2, "policy", "set", "a b", "max-jobs=1")
@@ -134,6 +137,7 @@ def test_errors(server: Server) -> None:
     assert "no policy '*' was set online" in operator.fail(1, "policy", "unset", "*")
 
 
+@pytest.mark.costly
 def test_a_folder_that_cannot_be_written(server: Server, folder: Path) -> None:
     (folder / POLICIES).mkdir()
     operator = operator_of(server)

@@ -126,6 +126,7 @@ def test_body_memory_requires_a_binlog() -> None:
     assert line.startswith("beanstalkd-py: option --body-memory requires a binlog; use -b DIR")
 
 
+@pytest.mark.costly
 def test_two_servers_on_one_folder(tmp_path: Path) -> None:
     with ours("-b", tmp_path) as first:
         assert "locked" in refusal(FOLDER, "-p0", "-b", tmp_path, "--workers=1")
@@ -281,6 +282,7 @@ def test_ignored_options_warn() -> None:
     assert "-n is ignored" in lines[1]
 
 
+@pytest.mark.costly
 def test_verbosity(tmp_path: Path) -> None:
     with ours("-b", tmp_path) as server:
         pass

@@ -38,6 +38,7 @@ def serve(tree: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=60, check=True)
 
 
+@pytest.mark.costly
 def test_installed_packages_are_reported_once(tree: Path) -> None:
     done = serve(tree)
     assert done.stdout == "serve -l 127.0.0.1 -p 11300 -b ./data -p 11400\n"

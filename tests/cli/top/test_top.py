@@ -62,6 +62,7 @@ def column(shown: Screen, heading: str, tube: str) -> str:
     return row[headings.index(heading)] if len(row) == len(headings) and heading in headings else ""
 
 
+@pytest.mark.costly
 def test_counters_and_rates_of_a_tube(watch_either: Watch, wire: Client, name: str) -> None:
     shown = watch_either("--filter", name)
     shown.wait_for("1-1 of 1")
@@ -206,6 +207,7 @@ def test_ctrl_z_and_fg(server: Server) -> None:
         opened.close()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "start", [ours, pytest.param(reference, marks=pytest.mark.slow)], ids=["ours", "C"]
 )
@@ -309,6 +311,7 @@ def test_every_column_can_be_sorted_by() -> None:
     assert [column.name for column in COLUMNS] == list(sort.choices)
 
 
+@pytest.mark.costly
 def test_names_get_space_before_optional_columns() -> None:
     fitting = {width: columns_for(width) for width in range(80, 300)}
     for width, columns in fitting.items():

@@ -88,6 +88,7 @@ def spans(world: World, path: Path) -> list[tuple[int, int, int]]:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 def test_a_flipped_byte_at_every_place_costs_one_job_at_most(tmp_path: Path, flip: int) -> None:
     world = small(tmp_path)

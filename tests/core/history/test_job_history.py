@@ -23,6 +23,8 @@ from hypothesis import strategies as st
 
 from beanstalkd_py.core.job_history import JobHistories
 
+pytestmark = pytest.mark.costly
+
 DICE = st.tuples(
     st.integers(0, 99), st.integers(0, 50), st.integers(0, 2**32 - 1), st.integers(0, 1000)
 )

@@ -179,6 +179,7 @@ def test_killed_runs_leave_whole_files(tmp_path, store):
     assert puts == list(range(1, 100 + 25 * 40 + 1))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("folder", "to", "message"),
     [
@@ -218,6 +219,7 @@ def test_failures_are_one_line(tmp_path):
     assert status == 1 and len(lines) == 1 and "cannot read or write: " in lines[0], lines
 
 
+@pytest.mark.costly
 def test_it_needs_pyarrow_and_no_spark(tmp_path):
     binlog, without = tmp_path / "binlog", tmp_path / "without"
     binlog.mkdir()

@@ -104,6 +104,7 @@ def useful(name: str, found: list[Timeline]) -> None:
         assert any(timeline["state"] == "ready_or_reserved" for timeline in found)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", SERVERS)
 def test_timelines_match_the_log(few: dict[str, Run], name: str) -> None:
     check(few[name], name, FEW)
@@ -122,6 +123,7 @@ def test_timelines_of_thousands_of_jobs_match_the_log(tmp_path: Any) -> None:
         check_rows(run)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name", ["none", *(pytest.param(name, marks=pytest.mark.slow) for name in ("history", "c"))]
 )

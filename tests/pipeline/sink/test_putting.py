@@ -82,6 +82,7 @@ def test_every_row_is_a_job_and_those_of_a_tube_keep_their_order(start):
     assert (putting.rows, putting.size) == (1500, sum(len(row.body) for row in rows))
 
 
+@pytest.mark.costly
 def test_a_tube_for_each_row_and_two_workers():
     rows = [row._replace(tube=f"t{number}" * 20) for number, row in enumerate(some_jobs(900, 1))]
     with ours("--workers", "2") as server:
@@ -289,6 +290,7 @@ def test_slow_reading_of_replies_is_no_deadlock():
     assert putting.rows == 4000 == sum(command.startswith(b"put ") for command in commands)
 
 
+@pytest.mark.costly
 def test_putting_imports_neither_the_server_nor_spark():
     modules = "put, held_jobs, server"
     unwanted = ("pyspark", "gevent", "beanstalkd_py.core", "beanstalkd_py.server")

@@ -52,6 +52,7 @@ def wait_for_connections(server: Server, count: int) -> None:
         )
 
 
+@pytest.mark.costly
 def test_max_connections_admits_exactly_that_many(workers: str) -> None:
     with ours(workers, "--max-connections=4") as server, contextlib.ExitStack() as stack:
         wait_for_connections(server, 0)
@@ -175,6 +176,7 @@ def with_timeouts(workers: str) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.costly
 def test_idle_connections_are_closed(with_timeouts: Server) -> None:
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(with_timeouts.connect()) for _ in range(4)]
@@ -233,6 +235,7 @@ def test_max_memory_is_global_over_restarts_and_reloads(tmp_path: Path, workers:
         assert eventually(lambda: put(client, TUBES[1]).startswith(b"INSERTED"))
 
 
+@pytest.mark.costly
 def test_max_tubes_is_global(workers: str) -> None:
     with ours(workers, "--max-tubes=3") as server, server.connect() as client:
         for tube in TUBES:
@@ -245,6 +248,7 @@ def test_max_tubes_is_global(workers: str) -> None:
                 assert other.ask(b"use %b\r\n" % tube) == b"USING %b\r\n" % tube
 
 
+@pytest.mark.costly
 def test_limits_count_the_jobs_of_a_restarting_worker(tmp_path: Path) -> None:
     options = ("--max-memory=8K", "--max-tubes=3", "-b", tmp_path)
     with ours("--workers=2", *options) as server, server.connect() as client:

@@ -213,6 +213,7 @@ def test_idle_connections_take_little_memory() -> None:
 # --- waiting connections ------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_a_hung_worker_delays_only_its_own_connections() -> None:
     with ours(*TWO) as server:
         stuck = worker_pids(server)[0]
@@ -233,6 +234,7 @@ def test_a_hung_worker_delays_only_its_own_connections() -> None:
         assert server.complaints() == ""
 
 
+@pytest.mark.costly
 def test_connections_of_a_full_worker_go_to_the_other() -> None:
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
     with ours(*TWO, limits=limits) as server, contextlib.ExitStack() as stack:
@@ -355,6 +357,7 @@ def test_short_connections_while_workers_are_killed() -> None:
 # --- placement and Unix sockets -----------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_colocate_keeps_tubes_with_a_common_prefix_together() -> None:
     """Without --colocate half of these tubes would be on another worker."""
     tubes = [b"user.%d" % number for number in range(20)]
@@ -371,6 +374,7 @@ def test_colocate_keeps_tubes_with_a_common_prefix_together() -> None:
         assert descriptors(pids[owner]) >= before[owner] + len(tubes) - 1
 
 
+@pytest.mark.costly
 def test_unix_sockets(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     command = [*our_command(), *TWO, "-V", "-l", f"unix:{path}"]

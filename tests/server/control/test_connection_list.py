@@ -39,6 +39,7 @@ def row_of(server: Server, client: Client) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.costly
 def test_the_row_of_a_connection(server: Server, workers: int) -> None:
     names = [next(tubes_of(worker, workers)) for worker in range(workers)]
     with server.connect() as client:

@@ -24,6 +24,8 @@ from beanstalkd_py.server.accept.addresses import UnixAddress
 from beanstalkd_py.server.accept.listeners import Listener, bind
 from beanstalkd_py.server.control import control_socket
 
+pytestmark = pytest.mark.costly
+
 BIND = 111
 CONNECTIONS = 64  # the server's limit
 PUT = b"put 0 0 60 1\r\nx\r\n"

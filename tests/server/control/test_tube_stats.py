@@ -57,6 +57,7 @@ def stats_by_protocol(client: Client, name: str) -> dict[str, Any]:
     return {key: int(stats[theirs]) for key, theirs in AS_IN_STATS_TUBE.items()}
 
 
+@pytest.mark.costly
 def test_rows_equal_stats_tube(server: Server, workers: int) -> None:
     """Also for clients that use, watch and wait for tubes of another worker."""
     names = [next(tubes_of(worker, workers)) for worker in range(workers)]
@@ -95,6 +96,7 @@ def test_rows_equal_stats_tube(server: Server, workers: int) -> None:
     silent.close()
 
 
+@pytest.mark.costly
 def test_reserves_count_replies_only(server: Server, workers: int) -> None:
     """Clients that wait at all workers claim several jobs and get one."""
     names = [next(tubes_of(worker, workers)) for worker in range(workers)]

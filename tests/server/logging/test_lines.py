@@ -97,6 +97,7 @@ def test_the_journal_is_the_stream_of_journal_stream(tmp_path: Path) -> None:
     assert not leads_to_journal(10_000, environ)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("form", ["text", pytest.param("json", marks=pytest.mark.slow)])
 def test_only_journal_lines_have_priorities(tmp_path: Path, form: str) -> None:
     for journal in (True, False):
@@ -123,6 +124,7 @@ def test_only_journal_lines_have_priorities(tmp_path: Path, form: str) -> None:
                 assert form == "text" or json.loads(line.removeprefix(priority))
 
 
+@pytest.mark.costly
 def test_json_records_of_a_servers_events() -> None:
     with ours("-V", *JSON, "--workers=2") as server:
         first, second = worker_pids(server)

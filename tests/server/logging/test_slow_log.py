@@ -18,6 +18,8 @@ from servers import Server, ours
 from shards import TUBES, client_of, worker_pids
 from wire import Client, inserted_id
 
+pytestmark = pytest.mark.costly
+
 SLOW = ("--slow-log", "100", *JSON)
 DELAY_S = 0.15
 STOPPED_S = 0.5

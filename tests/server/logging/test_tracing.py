@@ -189,6 +189,7 @@ def test_concurrent_connections(server: Server) -> None:
         check(server, talk, "closed by the client")
 
 
+@pytest.mark.costly
 def test_a_reload_changes_the_verbosity(tmp_path: Path) -> None:
     """Also for open connections."""
     path = tmp_path / "options"
@@ -269,6 +270,7 @@ def test_levels_equal_those_of_c_beanstalkd(
     assert found.count(">") == expected.count(">") - jobs
 
 
+@pytest.mark.costly
 def test_a_connection_without_data_is_logged() -> None:
     """Although no worker ever has it."""
     with ours("-V", *JSON, "--workers=2") as server:
@@ -279,6 +281,7 @@ def test_a_connection_without_data_is_logged() -> None:
         assert (found["worker"], found["commands"]) == ("parent", 0)
 
 
+@pytest.mark.costly
 def test_without_v_clients_are_not_logged() -> None:
     with ours() as server:
         talk = Conversation(server)

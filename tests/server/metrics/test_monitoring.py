@@ -85,6 +85,7 @@ def test_each_alert_has_a_summary_and_a_description() -> None:
         assert text.count(part) == text.count("- alert:")
 
 
+@pytest.mark.costly
 def test_rules_use_existing_metrics(names: set[str]) -> None:
     used = {name for line in expressions() for name in NAME.findall(line)}
     assert used and used <= names

@@ -85,6 +85,7 @@ def test_many_requests_on_one_connection(server: Watched) -> None:
             assert stream.read(len(b"healthy\n")) == b"healthy\n"
 
 
+@pytest.mark.costly
 def test_a_draining_server_is_ready() -> None:
     with watched("--workers=1") as server:
         os.kill(server.server.pid, signal.SIGUSR1)
@@ -93,6 +94,7 @@ def test_a_draining_server_is_ready() -> None:
         assert (ready.status, ready.body) == (200, b"draining with 1 of 1 worker\n")
 
 
+@pytest.mark.costly
 def test_not_ready_while_a_worker_restarts() -> None:
     """The next process is stopped before it can serve, so that the state lasts."""
     with watched("--workers=2") as server:
@@ -117,6 +119,7 @@ def processes_of(server: Watched, name: str) -> list[int]:
     return [pid for pid, command in commands.items() if modules[name].encode() in command]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name",
     ["worker 0", *(pytest.param(name, marks=pytest.mark.slow) for name in ("TLS", "archiver"))],
@@ -284,6 +287,7 @@ def test_a_slow_client_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch, h
         one.close()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "sent",
     [b"GET /metr", b"GET / HTTP/1.1\r\nHost: ", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20],
@@ -340,6 +344,7 @@ def watched_here() -> Iterator[tuple[str, int]]:
         server.close()
 
 
+@pytest.mark.costly
 def test_a_stop_closes_all_connections() -> None:
     with watched("--workers=1") as server:
         raw = socket.create_connection(("127.0.0.1", server.port), timeout=10)
@@ -351,6 +356,7 @@ def test_a_stop_closes_all_connections() -> None:
 # --- tubes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_the_choice_of_tubes() -> None:
     """Half by jobs, half by traffic; all others have an empty label."""
     with watched("--workers=2", "--metrics-tubes=4") as server, server.server.connect() as client:
@@ -372,6 +378,7 @@ def test_the_choice_of_tubes() -> None:
         assert len(found.all("beanstalkd_tube_jobs_put_total")) == 4
 
 
+@pytest.mark.costly
 def test_metrics_tubes_0() -> None:
     with watched("--workers=1", "--metrics-tubes=0") as server:
         names = server.scrape().names
@@ -383,6 +390,7 @@ def test_metrics_tubes_0() -> None:
 # --- addresses -----------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "metrics"
     with ours("--metrics", f"unix:{path}"), socket.socket(socket.AF_UNIX) as raw:
@@ -392,6 +400,7 @@ def test_a_unix_socket(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.costly
 def test_ipv6() -> None:
     port = free_port()
     with (
@@ -417,6 +426,7 @@ def test_a_port_in_use() -> None:
     assert address in line and "in use" in line
 
 
+@pytest.mark.costly
 def test_without_the_option_nothing_is_loaded() -> None:
     with ours() as server:
         text = Path(f"/proc/{server.pid}/maps").read_text()

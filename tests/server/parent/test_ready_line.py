@@ -12,6 +12,8 @@ from servers import READY_LINE, Server, ours
 from beanstalkd_py import __version__
 from beanstalkd_py.server.control.control_socket import NONE
 
+pytestmark = pytest.mark.costly
+
 
 def ready_line(server: Server) -> str:
     """Return the rest of the one ready line after the version."""

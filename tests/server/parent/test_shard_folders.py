@@ -144,6 +144,7 @@ def test_a_server_with_one_worker_locks_the_folder_against_several(folder: Path)
     assert is_whole(folder)
 
 
+@pytest.mark.costly
 def test_a_start_completes_a_crashed_reshard(folder: Path) -> None:
     """The staged layout is in force; the start then reshards to the wanted one."""
     from binlog.generations import killed_at
@@ -212,6 +213,7 @@ def refusal_after_lines(status: int, *args: str | Path) -> str:
     return done.stderr.splitlines()[-1]
 
 
+@pytest.mark.costly
 def test_the_reshard_command_and_back(folder: Path) -> None:
     fill(folder)
     before = contents([folder])

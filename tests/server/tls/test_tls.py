@@ -56,6 +56,7 @@ def workers(request: pytest.FixtureRequest) -> str:
     return f"--workers={request.param}"
 
 
+@pytest.mark.costly
 def test_a_dialogue_and_the_clients_address(files: Files, workers: str) -> None:
     with serving(files, workers) as both, both.connect() as client:
         assert client.version() in ("TLSv1.2", "TLSv1.3")
@@ -133,6 +134,7 @@ def test_the_jobs_of_a_lost_client_become_ready(files: Files, how: str) -> None:
         assert other.reply().startswith(b"RESERVED 1")
 
 
+@pytest.mark.costly
 def test_tls_ca_requires_client_certificates(files: Files) -> None:
     with serving_with_ca(files) as both:
         with pytest.raises(OSError), both.connect() as stranger:
@@ -196,6 +198,7 @@ def test_allow_applies_before_the_handshake(files: Files) -> None:
         assert eventually(lambda: not can_connect(both))
 
 
+@pytest.mark.costly
 def test_a_reload_applies_valid_certificates_only(files: Files) -> None:
     def serial() -> object:
         with both.connect() as client:
@@ -306,6 +309,7 @@ def test_admin_commands(files: Files) -> None:
 # --- invalid configurations ---------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_missing_or_invalid_options_are_one_line_errors(files: Files) -> None:
     cert, key = files.arguments
     line = refusal(USAGE, "-p0", "--tls-listen=127.0.0.1:0", cert)
@@ -387,6 +391,7 @@ def client_hello(files: Files) -> bytes:
 
 
 # The server signs its reply to each hello, so 1,000 of them take it seconds on a busy machine.
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("sent", "count"),
     [

@@ -70,6 +70,7 @@ def idle(both: Both) -> bool:
 # --- spreading ------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_connections_are_spread(files: Files) -> None:
     with serving(files, "--workers=2", "--tls-processes=3") as both, Clients(both) as clients:
         assert eventually(lambda: idle(both))
@@ -163,6 +164,7 @@ def test_the_limit_of_connections_is_that_of_all_processes(files: Files) -> None
 # --- resumption -----------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("version", VERSIONS, ids=["1.2", "1.3"])
 def test_every_process_resumes_sessions_of_all(files: Files, version: ssl.TLSVersion) -> None:
     context = known(files)  # the same context, because a session belongs to it
@@ -175,6 +177,7 @@ def test_every_process_resumes_sessions_of_all(files: Files, version: ssl.TLSVer
         assert all(one.session_reused for one in others)
 
 
+@pytest.mark.costly
 def test_a_replaced_process_resumes_sessions(files: Files) -> None:
     context = files.context()
     with serving(files, "--tls-processes=1") as both, Clients(both) as clients:
@@ -184,6 +187,7 @@ def test_a_replaced_process_resumes_sessions(files: Files) -> None:
         assert clients.connect(context, session).session_reused
 
 
+@pytest.mark.costly
 def test_a_reload_ends_resumption(files: Files) -> None:
     """Otherwise a client could stay whose CA the reload has removed."""
     context = files.context()
@@ -258,6 +262,7 @@ def serial(client: ssl.SSLSocket) -> object:
     return found["serialNumber"]
 
 
+@pytest.mark.costly
 def test_after_a_reload_all_processes_have_the_new_certificate(files: Files) -> None:
     """From the first connection on, not eventually."""
     with serving(files, "--tls-processes=3") as both:
@@ -273,6 +278,7 @@ def test_after_a_reload_all_processes_have_the_new_certificate(files: Files) -> 
                 assert ask(before, HELLO) == USING
 
 
+@pytest.mark.costly
 def test_a_killed_process_loses_only_its_own_connections(files: Files) -> None:
     with serving(files, "--workers=2", TWO, "-V") as both, Clients(both) as clients:
         assert eventually(lambda: idle(both))
@@ -331,6 +337,7 @@ def test_a_stop_sends_pending_replies_of_all(files: Files) -> None:
 # --- metrics and the log --------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_metrics_are_sums_and_name_each_process(files: Files) -> None:
     port = free_port()
     words = (f"--tls-listen=127.0.0.1:{port}", *files.arguments, TWO, "--workers=2")

@@ -78,6 +78,7 @@ def test_two_workers_restarts_and_resharding(tmp_path: Path) -> None:
             take(client, tube, left)
 
 
+@pytest.mark.costly
 def test_a_damaged_job_at_home_does_not_hide_one_of_another_worker(tmp_path: Path) -> None:
     with ours("-b", tmp_path, "--body-memory=2", *TWO) as server:
         for home in range(WORKERS):

@@ -13,6 +13,8 @@ from servers import Server, ours
 from shards import TUBES, TWO, WORKERS, client_of, kill_worker, worker_pids
 from wire import Client, list_of
 
+pytestmark = pytest.mark.costly
+
 
 def wait_for_end(server: Server) -> int | None:
     assert eventually(lambda: server.exit_status is not None, 10)

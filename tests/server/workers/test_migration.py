@@ -156,6 +156,7 @@ def test_no_migration_within_a_put(server: Server, cut: int) -> None:
         assert is_at(server, client, THERE)
 
 
+@pytest.mark.costly
 def test_the_end_of_input_migrates_too(server: Server) -> None:
     with connect_at(server, HERE) as client:
         client.send(b"use %b\r\n" % TUBES[THERE] + PUT[0] * 200)

@@ -277,6 +277,7 @@ def test_a_migrating_connection_is_counted_once(server: Server, workers: int) ->
                     assert list_of(other.ask(b"list-tubes\r\n")) == [b"default", *tubes]
 
 
+@pytest.mark.costly
 def test_a_hung_worker_does_not_delay_replies(server: Server, workers: int) -> None:
     """Replies do not include it until it continues."""
     pids = children(server.pid)[:workers]

@@ -13,6 +13,8 @@ from wire import jobs_of
 
 from beanstalkd_py.server.process.proc_stats import process_usage
 
+pytestmark = pytest.mark.costly
+
 WAIT = b"wait 100 %d\r\n"
 WAITS = 30_000
 LEAST_BYTES = 32

@@ -16,6 +16,8 @@ from servers import Server, ours
 from shards import TUBES, TWO, WORKERS, client_of, kill_worker, worker_pids
 from wire import Client, NoReplyError
 
+pytestmark = pytest.mark.costly
+
 BINLOG = 74
 HEARTBEAT_LIMIT_S = 10.0
 
