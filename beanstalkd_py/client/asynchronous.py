@@ -117,6 +117,20 @@ class AsyncClient(Generic[TBody]):
         """Delete the ready, delayed and buried jobs of a tube, and return their number."""
         return await self._execute(commands.truncate(tube))
 
+    async def move(
+        self,
+        job: greenstalk.JobOrID[TBody],
+        tube: str,
+        priority: int = DEFAULT_PRIORITY,
+        delay: int = DEFAULT_DELAY,
+    ) -> int:
+        """Move a job to a tube as another job, and return its id; `delay` in seconds.
+
+        The job is ready, delayed, buried, or reserved by this client. It keeps its body, TTR, age
+        and counters. Raises greenstalk.NotFoundError for other jobs.
+        """
+        return await self._execute(commands.move(commands.id_of(job), tube, priority, delay))
+
     async def list_jobs(self, tube: str, state: ListedState = "any") -> AsyncIterator[ListedJob]:
         """Yield the jobs of a tube in the order of their ids, page by page as they are needed."""
         after = 0

@@ -52,6 +52,16 @@ def truncate(tube: str) -> Command[int]:
     return Command(b"truncate %b\r\n" % _tube(tube), decoder, "truncate")
 
 
+def move(job_id: int, tube: str, priority: int, delay: int) -> Command[int]:
+    line = b"move %d %b %d %d\r\n" % (
+        _id(job_id),
+        _tube(tube),
+        _number("priority", priority, U32_MAX),
+        _number("delay", delay, U32_MAX),
+    )
+    return Command(line, partial(replies.read_number, b"MOVED"), "move")
+
+
 def list_jobs(tube: str, state: ListedState, after: int) -> Command[JobPage]:
     if state not in get_args(ListedState):
         raise ValueError(f"invalid state {state!r}: use {', '.join(get_args(ListedState))}")

@@ -71,6 +71,20 @@ class Client(greenstalk.Client[TBody]):
         """Delete the ready, delayed and buried jobs of a tube, and return their number."""
         return self._execute(commands.truncate(tube))
 
+    def move(
+        self,
+        job: greenstalk.JobOrID[TBody],
+        tube: str,
+        priority: int = DEFAULT_PRIORITY,
+        delay: int = DEFAULT_DELAY,
+    ) -> int:
+        """Move a job to a tube as another job, and return its id; `delay` in seconds.
+
+        The job is ready, delayed, buried, or reserved by this client. It keeps its body, TTR, age
+        and counters. Raises greenstalk.NotFoundError for other jobs.
+        """
+        return self._execute(commands.move(commands.id_of(job), tube, priority, delay))
+
     def list_jobs(self, tube: str, state: ListedState = "any") -> Iterator[ListedJob]:
         """Yield the jobs of a tube in the order of their ids, page by page as they are needed."""
         after = 0

@@ -73,6 +73,7 @@ typedef enum {
     BS_VERB_RESERVE_ABORT,
     BS_VERB_RESERVE_BATCH,
     BS_VERB_WITH,
+    BS_VERB_MOVE,
     BS_VERB_QUIT,
     BS_VERBS
 } bs_verb;
@@ -168,7 +169,7 @@ typedef struct {
     uint64_t bodies_awaited;         /* commands and moves that waited for that */
     uint64_t bodies_unreadable;      /* those for which it failed */
     uint64_t policy_actions[BS_POLICY_ACTIONS]; /* by bs_policy_action */
-    char padding[88];              /* to a multiple of BS_ALIGNMENT */
+    char padding[48];              /* to a multiple of BS_ALIGNMENT */
 } bs_counters;
 
 /* Returns 1 and the durable position: everything before offset `*end` of file `*file`, and all files with lower

@@ -20,9 +20,10 @@ enum {
 #define NOT_DELETED (BS_RESERVE_AGE_MAX + 1)
 #define ENDED_AGE_MAX ((1U << ENDED_SHIFT) - 1)
 
-_Static_assert(BS_ENDS - BS_ENDED_TRUNCATED <= ENDED_MASK + 1, "two bits record the ends that are no delete");
+_Static_assert(BS_ENDS - BS_ENDED_MOVED <= ENDED_MASK + 1, "two bits record the ends that are no delete");
 
-const char *const bs_ended_names[BS_ENDS] = {"deleted", "truncated", "expired", "dead-lettered", "discarded"};
+const char *const bs_ended_names[BS_ENDS] = {"deleted", "truncated", "moved", "expired", "dead-lettered",
+                                           "discarded"};
 
 /* C beanstalkd treats `crc`, `extra` and `mark` as padding. Version 5 has the same first 77 bytes. */
 _Static_assert(offsetof(bs_entry, crc) == AT_CRC && offsetof(bs_entry, extra) == AT_EXTRA &&
@@ -213,8 +214,10 @@ uint32_t bs_entry_extra_of_end(uint32_t ended, uint32_t reserve_age)
 {
     if (ended == BS_ENDED_DELETED)
         return reserve_age;
+    if (ended <= BS_ENDED_MOVED)
+        return NOT_DELETED | (ended - BS_ENDED_TRUNCATED);
     const uint32_t age = reserve_age <= ENDED_AGE_MAX ? reserve_age : 0;
-    return NOT_DELETED | (ended - BS_ENDED_TRUNCATED) << ENDED_SHIFT | age;
+    return NOT_DELETED | (ended - BS_ENDED_MOVED) << ENDED_SHIFT | age;
 }
 
 static int64_t without_entry(bs_entry *entry, int64_t result)
@@ -262,8 +265,9 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
         return (int64_t)entry->size;
     entry->reserve_age = entry->extra & BS_RESERVE_AGE_MAX;
     if (entry->state == BS_INVALID && entry->extra & NOT_DELETED) {
-        entry->ended = BS_ENDED_TRUNCATED + (entry->extra >> ENDED_SHIFT & ENDED_MASK);
-        entry->reserve_age &= ENDED_AGE_MAX;
+        const uint32_t by_policy = entry->extra >> ENDED_SHIFT & ENDED_MASK;
+        entry->ended = by_policy ? BS_ENDED_MOVED + by_policy : BS_ENDED_TRUNCATED + (entry->extra & 1);
+        entry->reserve_age &= by_policy ? ENDED_AGE_MAX : 0;
     }
     if (!bs_entry_has_no_job(entry))
         return (int64_t)entry->size;

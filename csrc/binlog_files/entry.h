@@ -79,12 +79,13 @@ typedef struct {
     bool sound; /* marked, and the checksum is right */
 } bs_entry;
 
-/* How a job ended: a client deleted it, its tube was truncated, or a policy of its tube acted on it. */
+/* How a job ended: a client deleted or moved it, its tube was truncated, or a policy of its tube acted on it. */
 enum {
     BS_ENDED_DELETED,
     BS_ENDED_TRUNCATED,
+    BS_ENDED_MOVED,         /* by a client to another tube, as another job */
     BS_ENDED_EXPIRED,
-    BS_ENDED_DEAD_LETTERED, /* moved to another tube, as another job */
+    BS_ENDED_DEAD_LETTERED, /* moved by the policy after too many reserves */
     BS_ENDED_DISCARDED,     /* deleted after too many reserves */
     BS_ENDS
 };

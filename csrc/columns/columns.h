@@ -145,13 +145,13 @@ enum {
     BC_FLAGS_SOUND = 32,     /* written by this server */
     BC_FLAGS_FULL = 64,
     BC_FLAGS_RESERVES = 128, /* the host's server records reserves */
-    BC_FLAGS_ENDED = 256     /* times how a deleted job ended, as in entries (BS_ENDED_): 0 to 4 */
+    BC_FLAGS_ENDED = 256     /* times how a deleted job ended, as in entries (BS_ENDED_): 0 to 5 */
 };
 
 /* The ends of a job are the last ones, in the order of BS_ENDED_. */
 enum {
     BC_PUT, BC_RESERVE, BC_TOUCH, BC_RELEASE, BC_TIMEOUT, BC_RETURN, BC_DUE, BC_BURY, BC_KICK, BC_DELETE, BC_TRUNCATE,
-    BC_EXPIRE, BC_DEAD_LETTER, BC_DISCARD,
+    BC_MOVE, BC_EXPIRE, BC_DEAD_LETTER, BC_DISCARD,
     BC_EVENTS
 };
 

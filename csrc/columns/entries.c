@@ -13,8 +13,8 @@ enum { POSITION_BYTES = 8 };
 
 static const bc_word kinds[] = {{"short", 5}, {"full", 4}};
 static const bc_word states[] = {{"deleted", 7}, {"ready", 5}, {"reserved", 8}, {"buried", 6}, {"delayed", 7}};
-static const bc_word ends[BS_ENDS] = {{"deleted", 7}, {"truncated", 9}, {"expired", 7}, {"dead-lettered", 13},
-                                      {"discarded", 9}};
+static const bc_word ends[BS_ENDS] = {{"deleted", 7}, {"truncated", 9},      {"moved", 5},
+                                      {"expired", 7}, {"dead-lettered", 13}, {"discarded", 9}};
 static const bc_word certainties[] = {{"exact", 5}, {"derived", 7}, {"bounded", 7}};
 enum { NO_CHECKSUM, RIGHT, FOREIGN };
 static const bc_word checksums[] = {{"none", 4}, {"right", 5}, {"foreign", 7}};

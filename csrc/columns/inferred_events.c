@@ -122,7 +122,7 @@ static const int counters_of[BC_EVENTS] = {
     [BC_PUT] = NOTHING,         [BC_RESERVE] = RESERVES, [BC_TOUCH] = NOTHING,    [BC_RELEASE] = RELEASES,
     [BC_TIMEOUT] = TIMEOUTS,    [BC_RETURN] = NOTHING,   [BC_DUE] = NOTHING,      [BC_BURY] = BURIES,
     [BC_KICK] = KICKS,          [BC_DELETE] = NOTHING,   [BC_TRUNCATE] = NOTHING, [BC_EXPIRE] = NOTHING,
-    [BC_DEAD_LETTER] = NOTHING, [BC_DISCARD] = NOTHING,
+    [BC_DEAD_LETTER] = NOTHING, [BC_DISCARD] = NOTHING,  [BC_MOVE] = NOTHING,
 };
 
 /* Takes a missing event that ends a reserve; NOTHING if none is left. */

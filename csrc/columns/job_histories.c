@@ -115,7 +115,7 @@ static const int states_after[BC_EVENTS] = {
     [BC_PUT] = BS_READY,           [BC_RESERVE] = BS_RESERVED, [BC_TOUCH] = BS_RESERVED,   [BC_RELEASE] = BS_READY,
     [BC_TIMEOUT] = BS_READY,       [BC_RETURN] = BS_READY,     [BC_DUE] = BS_READY,        [BC_BURY] = BS_BURIED,
     [BC_KICK] = BS_READY,          [BC_DELETE] = BS_INVALID,   [BC_TRUNCATE] = BS_INVALID, [BC_EXPIRE] = BS_INVALID,
-    [BC_DEAD_LETTER] = BS_INVALID, [BC_DISCARD] = BS_INVALID,
+    [BC_DEAD_LETTER] = BS_INVALID, [BC_DISCARD] = BS_INVALID,  [BC_MOVE] = BS_INVALID,
 };
 
 void bc_histories_add_event(bc_histories *histories, bc_event event)

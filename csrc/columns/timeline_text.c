@@ -10,7 +10,7 @@ static const char *const names[BC_EVENTS] = {
     [BC_PUT] = "put",                 [BC_RESERVE] = "reserve", [BC_TOUCH] = "touch",       [BC_RELEASE] = "release",
     [BC_TIMEOUT] = "timeout",         [BC_RETURN] = "return",   [BC_DUE] = "due",           [BC_BURY] = "bury",
     [BC_KICK] = "kick",               [BC_DELETE] = "delete",   [BC_TRUNCATE] = "truncate", [BC_EXPIRE] = "expire",
-    [BC_DEAD_LETTER] = "dead-letter", [BC_DISCARD] = "discard",
+    [BC_DEAD_LETTER] = "dead-letter", [BC_DISCARD] = "discard", [BC_MOVE] = "move",
 };
 
 typedef struct {

@@ -75,7 +75,8 @@ static bool execute_for_proxy(bs_server *server, bs_session *session, const char
         answer_query(server, session, line + 1, length - 1);
         return true;
     case BS_PROXY_WITH:
-        if (!bs_execute_with(session, line + 1, length - 1))
+    case BS_PROXY_MOVED:
+        if (!bs_execute_with(session, line + 1, length - 1, line[0] == BS_PROXY_MOVED))
             bs_session_break(server, session);
         return true;
     default:
@@ -96,7 +97,7 @@ static size_t take_line(bs_server *server, bs_session *session, const char *byte
     const char *end = find_end(bytes, span);
     if (end) {
         size_t line = (size_t)(end - bytes);
-        bool for_proxies = session->proxy && bytes[0] >= BS_PROXY_TUBE && bytes[0] <= BS_PROXY_WITH;
+        bool for_proxies = session->proxy && bytes[0] >= BS_PROXY_TUBE && bytes[0] <= BS_PROXY_MOVED;
         bool done = for_proxies ? execute_for_proxy(server, session, bytes, line, now)
                                 : bs_execute(server, session, bytes, line, now);
         return done ? line + 2 : 0;

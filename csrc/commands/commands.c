@@ -19,6 +19,7 @@
 #include "workers/claims.h"
 #include "workers/global_limits.h"
 #include "workers/remote_commands.h"
+#include "workers/remote_moves.h"
 #include "workers/reserve_requests.h"
 
 enum { MS_PER_S = 1000, CRLF = 2 };
@@ -94,12 +95,18 @@ static void set_times(bs_server *server, const bs_session *session, bs_job *job,
         job->at = (int64_t)options->delay_ms * BS_MILLISECOND;
 }
 
+/* Returns whether the next put continues a job of another worker. No limit refuses it. */
+static bool is_moved(const bs_session *session)
+{
+    return session->put_options && session->put_options->moved;
+}
+
 /* Returns whether the next put makes a job with attributes. Those of a job of another shard are set there. */
 static bool needs_attributes(const bs_session *session)
 {
     const bs_put_options *options = session->put_options;
     const bs_tube *tube = session->use;
-    const bool by_policy = tube->policy && tube->policy->unique_body;
+    const bool by_policy = tube->policy && tube->policy->unique_body && !is_moved(session);
     return (by_policy || (options && (options->expires || options->key))) && !tube->remote;
 }
 
@@ -116,7 +123,7 @@ static void set_attributes(const bs_put_options *options, const bs_job *job)
 /* Begins to collect the body, or refuses the put. */
 static void begin_put(bs_server *server, bs_session *session, const bs_command *command)
 {
-    if (command->number > server->max_job_size) {
+    if (command->number > server->max_job_size && !is_moved(session)) {
         refuse_with_body(server, session, command, BS_REFUSED_JOB_TOO_BIG);
         return;
     }
@@ -129,9 +136,10 @@ static void begin_put(bs_server *server, bs_session *session, const bs_command *
         session->producer = true;
     }
     bs_refused refusal = BS_REFUSED_REASONS;
-    if (!bs_limits_allow_job(server, command->number + 2))
+    const bool moved = is_moved(session);
+    if (!moved && !bs_limits_allow_job(server, command->number + 2))
         refusal = BS_REFUSED_MEMORY_LIMIT;
-    else if (session->use->policy)
+    else if (!moved && session->use->policy)
         refusal = bs_policy_refusal(session->use, command->number + 2);
     if (refusal != BS_REFUSED_REASONS) {
         refuse_with_body(server, session, command, refusal);
@@ -162,9 +170,9 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
         bs_session_drop_put_options(session);
 }
 
-bool bs_execute_with(bs_session *session, const char *text, size_t length)
+bool bs_execute_with(bs_session *session, const char *text, size_t length, bool moved)
 {
-    bs_put_options *options = bs_put_options_new(text, length);
+    bs_put_options *options = moved ? bs_put_options_new_moved(text, length) : bs_put_options_new(text, length);
     if (!options)
         return false;
     free(session->put_options);
@@ -175,8 +183,18 @@ bool bs_execute_with(bs_session *session, const char *text, size_t length)
 static void do_with(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
-    const bool done = bs_execute_with(session, command->name, command->name_length);
+    const bool done = bs_execute_with(session, command->name, command->name_length, false);
     bs_remote_reply_in_order(server, session, done ? "WITH\r\n" : OUT_OF_MEMORY);
+}
+
+static void set_moved(bs_job *job, const bs_moved_job *of)
+{
+    job->created_at = of->created_at;
+    job->reserves = of->reserves;
+    job->timeouts = of->timeouts;
+    job->releases = of->releases;
+    job->buries = of->buries;
+    job->kicks = of->kicks;
 }
 
 /* The job whose key a put has. */
@@ -203,7 +221,7 @@ static const char *accept_job(bs_server *server, bs_session *session, bs_job *jo
 {
     if (memcmp(bs_job_body(job) + job->body_size - 2, "\r\n", 2) != 0)
         return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
-    if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
+    if (!is_moved(session) && __atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
         return refuse_put(server, BS_REFUSED_DRAINING);
     if (job->tube->policy && job->tube->policy->unique_body && job->has_attributes && !bs_job_has_key(job))
         bs_unique_key(bs_job_attributes_of(job)->key, job->tube->name, job->tube->name_length, BS_KEY_OF_BODY,
@@ -213,6 +231,8 @@ static const char *accept_job(bs_server *server, bs_session *session, bs_job *jo
     if (owner->id)
         return NULL;
     job->created_at = now.wall;
+    if (is_moved(session))
+        set_moved(job, &session->put_options->of);
     int error = job->tube->remote ? bs_remote_put(server, session, job) : bs_queue_insert(&server->queue, job, now);
     return error == 0 ? NULL
                       : refuse_put(server, error == -ENOSPC ? BS_REFUSED_BINLOG_FULL : BS_REFUSED_OUT_OF_MEMORY);
@@ -428,6 +448,33 @@ static void do_list(bs_server *server, bs_session *session, const bs_command *co
         bs_reply(server, session, using_text(session, text), BS_HOLD_NONE);
 }
 
+static void do_move(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    bs_job *job = find(server, command);
+    if (!bs_queue_may_end(&server->queue, session, job)) {
+        bs_reply(server, session, NOT_FOUND, written_hold(server));
+        return;
+    }
+    if (!load_body(server, session, job) || refused_for_tube_limit(server, session, command))
+        return;
+    bs_tube *tube = bs_refs_tube(&server->queue, command->name, command->name_length);
+    bs_job_target to = {tube, command->pri, command->delay, BS_ENDED_MOVED};
+    uint64_t id;
+    if (tube && tube->policy && !tube->remote)
+        to.delay = bs_policy_delay(&server->queue, tube->policy, to.delay);
+    if (!tube) {
+        bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
+    } else if (tube->remote) {
+        bs_remote_move_begin(server, session, job, &to, now);
+    } else {
+        const int error = bs_queue_move(&server->queue, job, to, &id, now);
+        if (error)
+            bs_reply(server, session, error < 0 ? OUT_OF_MEMORY : INTERNAL_ERROR, written_hold(server));
+        else
+            bs_reply_number(server, session, "MOVED", id, written_hold(server));
+    }
+}
+
 /* --- statistics and the rest ------------------------------------------------------------------------------ */
 
 static void do_stats(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -459,7 +506,7 @@ static void do_stats_tube(bs_server *server, bs_session *session, const bs_comma
 /* The names of the extensions, for clients that use them only where they exist. */
 static void do_features(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    static const char names[] = "---\n- list-jobs\n- truncate\n- wait\n- reserve-abort\n- reserve-batch\n- with\n";
+    static const char names[] = "---\n- list-jobs\n- truncate\n- wait\n- reserve-abort\n- reserve-batch\n- with\n- move\n";
     (void)command, (void)now;
     bs_reply_data(server, session, names, sizeof names - 1, BS_HOLD_NONE);
 }
@@ -518,6 +565,7 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
     [BS_VERB_RESERVE_BATCH] = do_reserve,
     [BS_VERB_RESERVE_ABORT] = do_reserve_abort,
     [BS_VERB_WITH] = do_with,
+    [BS_VERB_MOVE] = do_move,
 };
 
 void bs_count_bad_line(bs_server *server, bs_session *session, const char *line, size_t length)

@@ -22,7 +22,8 @@ typedef enum {
     TUBE_STATE_ID_COUNT,
     TIMEOUT_ID,
     BATCH_TIMEOUT,
-    OPTIONS
+    OPTIONS,
+    ID_TUBE_PRI_DELAY
 } arguments;
 
 typedef struct {
@@ -69,6 +70,7 @@ static const word words[] = {
     WORD("reserve-abort", BS_VERB_RESERVE_ABORT, NOTHING),
     WORD("reserve-batch ", BS_VERB_RESERVE_BATCH, BATCH_TIMEOUT),
     WORD("with ", BS_VERB_WITH, OPTIONS),
+    WORD("move ", BS_VERB_MOVE, ID_TUBE_PRI_DELAY),
 };
 
 const char *const bs_state_names[BS_STATES] = {"any", "ready", "reserved", "buried", "delayed"};
@@ -177,6 +179,13 @@ static bool read_list(rest *r, bs_command *command)
            read_u32(r, &command->number) && command->number > 0 && at_end(r);
 }
 
+static bool read_move(rest *r, bs_command *command)
+{
+    const bool has_id = read_number(r, UINT64_MAX, &command->id);
+    skip_spaces(r);
+    return has_id && read_tube(r, command) && read_u32(r, &command->pri) && read_u32(r, &command->delay) && at_end(r);
+}
+
 static bool read_put(rest *r, bs_command *command)
 {
     const bool complete = read_u32(r, &command->pri) && read_u32(r, &command->delay) && read_u32(r, &command->ttr) &&
@@ -227,6 +236,8 @@ static bool read_arguments(arguments kind, rest *r, bs_command *command)
                read_u32(r, &command->number) && command->number <= INT32_MAX && at_end(r);
     case OPTIONS:
         return read_options(r, command);
+    case ID_TUBE_PRI_DELAY:
+        return read_move(r, command);
     }
     abort();
 }

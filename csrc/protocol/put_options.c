@@ -1,5 +1,7 @@
 #include "protocol/put_options.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,12 +82,14 @@ bool bs_put_options_parse(const char *text, size_t length, bs_put_options *optio
     }
 }
 
-bs_put_options *bs_put_options_new(const char *text, size_t length)
+typedef bool parse_text(const char *, size_t, bs_put_options *);
+
+static bs_put_options *new_parsed(parse_text *parse, const char *text, size_t length)
 {
     bs_put_options *options = length <= UINT8_MAX ? malloc(sizeof *options + length) : NULL;
     if (!options)
         return NULL;
-    if (!bs_put_options_parse(text, length, options)) {
+    if (!parse(text, length, options)) {
         free(options);
         return NULL;
     }
@@ -94,4 +98,39 @@ bs_put_options *bs_put_options_new(const char *text, size_t length)
     if (options->key)
         options->key = options->text + (options->key - text);
     return options;
+}
+
+bs_put_options *bs_put_options_new(const char *text, size_t length)
+{
+    return new_parsed(bs_put_options_parse, text, length);
+}
+
+#define MOVED_FORMAT "%" PRId64 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32
+
+size_t bs_put_options_write_moved(char text[BS_MOVED_TEXT_MAX], const bs_moved_job *of)
+{
+    return (size_t)snprintf(text, BS_MOVED_TEXT_MAX, MOVED_FORMAT, of->created_at, of->reserves, of->timeouts,
+                            of->releases, of->buries, of->kicks);
+}
+
+static bool parse_moved(const char *text, size_t length, bs_put_options *options)
+{
+    char line[BS_MOVED_TEXT_MAX];
+    if (length >= sizeof line)
+        return false;
+    memcpy(line, text, length);
+    line[length] = '\0';
+    *options = (bs_put_options){.moved = true};
+    char *at = line;
+    options->of.created_at = strtoll(at, &at, 10);
+    uint32_t *const counters[] = {&options->of.reserves, &options->of.timeouts, &options->of.releases,
+                                  &options->of.buries, &options->of.kicks};
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        *counters[i] = (uint32_t)strtoul(at, &at, 10);
+    return at == line + length;
+}
+
+bs_put_options *bs_put_options_new_moved(const char *text, size_t length)
+{
+    return new_parsed(parse_moved, text, length);
 }

@@ -1,5 +1,6 @@
 #include "queue/job_lifetime.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -33,6 +34,25 @@ bs_job *bs_queue_new_job(bs_queue *queue, bs_tube *tube, uint64_t id, uint32_t b
     tube->bytes += body_size;
     queue->counters->job_bytes += bs_job_record_bytes(job);
     return job;
+}
+
+bs_job *bs_queue_copy_job(bs_queue *queue, const bs_job *job, const bs_job_target *to)
+{
+    const uint64_t id = __atomic_add_fetch(&queue->shared->last_id, 1, __ATOMIC_RELAXED);
+    bs_job *copy = bs_queue_new_job(queue, to->tube, id, job->body_size, false);
+    if (!copy)
+        return NULL;
+    memcpy(bs_job_body(copy), bs_job_body(job), job->body_size);
+    copy->created_at = job->created_at;
+    copy->pri = to->pri;
+    copy->delay = to->delay;
+    copy->ttr = job->ttr;
+    copy->reserves = job->reserves;
+    copy->timeouts = job->timeouts;
+    copy->releases = job->releases;
+    copy->buries = job->buries;
+    copy->kicks = job->kicks;
+    return copy;
 }
 
 /* Adds the job to the tables by id and by key. 0 or -ENOMEM. */
@@ -173,4 +193,29 @@ int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
     if (throttled)
         bs_serve_waiters(queue, tube, now);
     return 0;
+}
+
+int bs_queue_end_moved(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
+{
+    bs_queue_free_key(queue, job);
+    /* The entry of such an end has no space for it. */
+    if (ended == BS_ENDED_MOVED && bs_binlog_reserve_age(queue->binlog, job, now))
+        bs_binlog_append_deferred(queue->binlog, job, 0, now);
+    return bs_queue_remove(queue, job, ended, now) == 0 ? 0 : BS_MOVE_NOT_REMOVED;
+}
+
+int bs_queue_move(bs_queue *queue, bs_job *job, bs_job_target to, uint64_t *id, bs_now now)
+{
+    bs_job *copy = bs_queue_copy_job(queue, job, &to);
+    if (!copy) {
+        bs_refs_free_unused(queue, to.tube);
+        return -ENOMEM;
+    }
+    *id = copy->id;
+    const int error = bs_queue_insert(queue, copy, now);
+    if (error) {
+        bs_queue_drop_job(queue, copy);
+        return error;
+    }
+    return bs_queue_end_moved(queue, job, to.ended, now);
 }

@@ -15,6 +15,25 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now);
 /* Deletes a job in any state; `ended` is of entry.h. 0 or -ENOSPC. */
 int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now);
 
+/* Where a moved job goes. */
+typedef struct {
+    bs_tube *tube;
+    uint32_t pri;
+    uint32_t delay; /* seconds */
+    uint32_t ended; /* BS_ENDED_MOVED, or BS_ENDED_DEAD_LETTERED */
+} bs_job_target;
+
+enum { BS_MOVE_NOT_REMOVED = 1 }; /* the copy is there, and the job still is */
+
+/* Moves a job, whose body is in memory, to a tube of this shard, as another job: the copy is written first, so a crash
+ * leaves the job, the copy or both. The job loses its key and its other attributes. 0 and the id of the copy; -ENOSPC
+ * or -ENOMEM: nothing has changed, and an unused tube is freed; or BS_MOVE_NOT_REMOVED. */
+int bs_queue_move(bs_queue *queue, bs_job *job, bs_job_target to, uint64_t *id, bs_now now);
+
+/* The two parts of it. The copy is not yet in the queue; NULL without memory. */
+bs_job *bs_queue_copy_job(bs_queue *queue, const bs_job *job, const bs_job_target *to);
+int bs_queue_end_moved(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now);
+
 /* The job has no key any more, and will have none when it ends. */
 void bs_queue_free_key(bs_queue *queue, const bs_job *job);
 

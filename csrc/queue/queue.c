@@ -217,6 +217,11 @@ static bool holds(const bs_queue *queue, const bs_session *session, const bs_job
     return job && job->state == BS_RESERVED && bs_job_holder(queue, job) == session;
 }
 
+bool bs_queue_may_end(const bs_queue *queue, const bs_session *session, const bs_job *job)
+{
+    return job && (job->state != BS_RESERVED || holds(queue, session, job));
+}
+
 int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
 {
     if (!job || job->state == BS_RESERVED)
@@ -227,7 +232,7 @@ int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_n
 
 int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
 {
-    if (!job || (job->state == BS_RESERVED && !holds(queue, session, job)))
+    if (!bs_queue_may_end(queue, session, job))
         return -ENOENT;
     bs_tube *tube = job->tube;
     tube->deletes++; /* first, because the tube may end with its last job */

@@ -117,48 +117,21 @@ static void bury(bs_queue *queue, bs_job *job, bs_now now)
     bs_serve_throttled(queue, job->tube, now);
 }
 
-/* Returns a copy of the job in another tube, not yet in the queue, under a new id; NULL without memory, or if the body
- * cannot be read, and the tube is still there. */
-static bs_job *copy_job(bs_queue *queue, bs_job *job, bs_tube *tube)
-{
-    if (!bs_job_has_body(job) && bs_body_load(queue->binlog, job) != 0)
-        return NULL;
-    const uint64_t id = __atomic_add_fetch(&queue->shared->last_id, 1, __ATOMIC_RELAXED);
-    bs_job *copy = bs_queue_new_job(queue, tube, id, job->body_size, false);
-    if (!copy)
-        return NULL;
-    memcpy(bs_job_body(copy), bs_job_body(job), job->body_size);
-    copy->created_at = job->created_at;
-    copy->pri = job->pri;
-    copy->ttr = job->ttr;
-    copy->reserves = job->reserves;
-    copy->timeouts = job->timeouts;
-    copy->releases = job->releases;
-    copy->buries = job->buries;
-    copy->kicks = job->kicks;
-    return copy;
-}
-
-/* Moves the job to a tube of this shard: the copy is written first, so a crash leaves the job, the copy or both. False:
- * nothing has changed. */
-static bool move_job(bs_queue *queue, bs_job *job, const char *name, bs_now now)
+/* Moves the job to a tube of this shard. False: nothing has changed. */
+static bool dead_letter(bs_queue *queue, bs_job *job, const char *name, bs_now now)
 {
     bs_tube *tube = bs_refs_tube(queue, name, strlen(name));
     if (!tube)
         return false;
-    bs_job *copy = tube->remote || tube == job->tube ? NULL : copy_job(queue, job, tube);
-    if (!copy) {
+    if (tube->remote || tube == job->tube || (!bs_job_has_body(job) && bs_body_load(queue->binlog, job) != 0)) {
         bs_refs_free_unused(queue, tube);
         return false;
     }
-    if (bs_queue_insert(queue, copy, now) != 0) {
-        bs_queue_drop_job(queue, copy);
-        return false;
-    }
-    bs_queue_free_key(queue, job);
-    if (bs_queue_remove(queue, job, BS_ENDED_DEAD_LETTERED, now) != 0)
+    uint64_t id;
+    const int error = bs_queue_move(queue, job, (bs_job_target){tube, job->pri, 0, BS_ENDED_DEAD_LETTERED}, &id, now);
+    if (error == BS_MOVE_NOT_REMOVED)
         bury(queue, job, now); /* the binlog has failed, and nothing is acknowledged any more */
-    return true;
+    return error >= 0;
 }
 
 bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now)
@@ -171,7 +144,7 @@ bool bs_policy_end_job(bs_queue *queue, bs_job *job, bs_now now)
     const bs_policy_action by_age = expiry_action(job);
     if (expired && bs_queue_remove(queue, job, BS_ENDED_EXPIRED, now) == 0)
         action = by_age;
-    else if (!expired && policy->then == BS_THEN_MOVE && move_job(queue, job, policy->move_to, now))
+    else if (!expired && policy->then == BS_THEN_MOVE && dead_letter(queue, job, policy->move_to, now))
         action = BS_POLICY_MOVED;
     else if (!expired && policy->then == BS_THEN_DELETE && bs_queue_remove(queue, job, BS_ENDED_DISCARDED, now) == 0)
         action = BS_POLICY_DELETED;

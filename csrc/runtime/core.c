@@ -29,6 +29,7 @@
 #include "workers/barrier.h"
 #include "workers/global_limits.h"
 #include "workers/claims.h"
+#include "workers/remote_moves.h"
 
 /* The binlog stores times that are computed from both clocks, so a preemption between the two readings would falsify
  * them. Within this time, in nanoseconds, the readings count as one moment; otherwise they are repeated. */
@@ -234,6 +235,7 @@ void bs_core_free(bs_core *core)
     bs_upcalls_free(&core->server.upcalls);
     bs_pending_claims_free(&core->server.pending_claims);
     bs_long_commands_free(&core->server);
+    bs_remote_moves_free(&core->server);
     bs_barriers_free(&core->server.barriers);
     bs_latency_free(&core->server.latency);
     bs_close(core->timer_fd);

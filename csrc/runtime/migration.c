@@ -110,7 +110,7 @@ static int unpack(bs_core *core, bs_session *session, const char **at, const cha
         if (name[0] != OPTIONS_MARK)
             error = bs_refs_watch(queue, session, name, length);
         else
-            error = bs_execute_with(session, name + 1, length - 1) ? 0 : -ENOMEM;
+            error = bs_execute_with(session, name + 1, length - 1, false) ? 0 : -ENOMEM;
     }
     return error || bs_bytes_append(&session->in, *at, (size_t)(end - *at)) != 0 ? -ENOMEM : 0;
 }

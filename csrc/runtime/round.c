@@ -18,6 +18,7 @@
 #include "server/slow_log.h"
 #include "workers/barrier.h"
 #include "workers/claims.h"
+#include "workers/remote_moves.h"
 #include "workers/reserve_requests.h"
 
 enum {
@@ -92,7 +93,7 @@ static void run_more_input(bs_core *core, bs_now now)
 static bool has_work(const bs_core *core)
 {
     return core->server.runnable.first || core->server.more_input.first || core->server.reserving.first ||
-           core->server.first_long_command || bs_job_waits_due(&core->server.queue) ||
+           core->server.first_long_command || core->server.answered_moves || bs_job_waits_due(&core->server.queue) ||
            bs_barrier_busy(&core->server) || bs_links_have_messages(core);
 }
 
@@ -232,6 +233,8 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
     for (int i = 0; i < count; i++)
         take_event(core, &events[i], now);
     bs_links_read_rings(core, now);
+    if (core->server.answered_moves)
+        bs_remote_moves_run(&core->server, now);
     do {
         run_list(core, &core->server.runnable, bs_connection_run, now);
         bs_reserves_run(&core->server, now);

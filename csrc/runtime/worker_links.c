@@ -13,6 +13,7 @@
 #include "workers/barrier.h"
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
+#include "workers/remote_moves.h"
 #include "workers/reserve_requests.h"
 #include "workers/shard_waits.h"
 
@@ -65,7 +66,7 @@ static void add_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *
 static void take_output(bs_core *core, uint32_t shard, const bs_frame *frame)
 {
     bs_session *session = bs_core_find(core, frame->header.number);
-    if (!session || session->proxy)
+    if (!session || (session->proxy && !session->mover))
         return;
     if (session->finding_job)
         add_upcall(core, shard, BS_UPCALL_OUTPUT, frame, -1);
@@ -456,6 +457,7 @@ void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now)
     bs_peer_close(peer);
     bs_refs_drop_peer(&core->server.queue, shard);
     bs_remote_set_peer_state(&core->server, shard, BS_PEER_DOWN);
+    bs_remote_moves_fail(&core->server, shard);
     bs_outbox_free(&core->server.outboxes[shard]);
     bs_barrier_down(&core->server, shard, now);
     bs_reserves_peer_changed(&core->server, shard, now);

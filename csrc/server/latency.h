@@ -16,8 +16,8 @@
 #include "protocol/parser.h"
 #include "queue/session.h"
 
-/* The verb of a line that is no command. */
-enum { BS_UNTIMED = BS_VERBS };
+/* The verb of a line that is no command. Like `quit`, it has no time. */
+enum { BS_UNTIMED = BS_VERB_QUIT };
 
 /* Replies to commands of one verb that were complete at the same time. */
 typedef struct {
@@ -32,7 +32,7 @@ typedef struct {
     uint32_t capacity;
 } bs_timed_list;
 
-static_assert(BS_VERBS <= 32, "bs_latency has a bit for each verb");
+static_assert(BS_UNTIMED <= 32, "bs_latency has a bit for each verb");
 
 typedef struct {
     bs_histogram *histograms; /* by bs_verb; not owned */

@@ -106,6 +106,14 @@ typedef struct {
 } bs_tracing;
 
 typedef struct bs_long_command bs_long_command; /* long_commands.h */
+typedef struct bs_remote_move bs_remote_move;   /* remote_moves.h */
+
+/* Moves of jobs to one other worker, in the order of their puts. */
+typedef struct {
+    uint64_t mover; /* the session that sends these puts; 0: none yet */
+    bs_remote_move *first;
+    bs_remote_move *last;
+} bs_remote_moves;
 
 typedef struct bs_server bs_server;
 
@@ -127,6 +135,8 @@ struct bs_server {
     bs_session_list asking;
     bs_long_command *first_long_command;
     bs_long_command *last_long_command;
+    bs_remote_moves moves[BS_MAX_WORKERS];
+    uint32_t answered_moves;
     bs_tracing tracing;
     int64_t latest; /* mono; of the last command (command_stream.c) */
     bs_latency latency;

@@ -56,6 +56,7 @@ const char *bs_command_tube(const bs_session *session, const bs_command *command
     case BS_VERB_STATS_TUBE:
     case BS_VERB_LIST_JOBS:
     case BS_VERB_TRUNCATE:
+    case BS_VERB_MOVE:
         *length = command->name_length <= BS_TUBE_NAME_MAX ? command->name_length : BS_TUBE_NAME_MAX;
         return command->name;
     default:

@@ -121,6 +121,7 @@ static bool is_undecided(const bs_server *server, const bs_session *session, con
 {
     switch (command->verb) {
     case BS_VERB_DELETE:
+    case BS_VERB_MOVE:
     case BS_VERB_RESERVE_JOB:
     case BS_VERB_STATS_JOB:
         return job_is_undecided(server, command);

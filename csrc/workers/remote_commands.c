@@ -73,6 +73,7 @@ static int destination(bs_server *server, const bs_session *session, const bs_co
     case BS_VERB_BURY:
     case BS_VERB_KICK_JOB:
     case BS_VERB_TOUCH:
+    case BS_VERB_MOVE:
     case BS_VERB_STATS_JOB:
         return bs_remote_owner_of(server, command->id);
     default:
@@ -303,8 +304,8 @@ int bs_remote_put(bs_server *server, bs_session *session, bs_job *job)
         bs_remote_reply_in_order(server, session, "INTERNAL_ERROR\r\n");
     } else {
         const bs_put_options *options = session->put_options;
-        int length = options ? snprintf(head, sizeof head, "%c%.*s\r\n", BS_PROXY_WITH, options->length, options->text)
-                             : 0;
+        const char kind = options && options->moved ? BS_PROXY_MOVED : BS_PROXY_WITH;
+        int length = options ? snprintf(head, sizeof head, "%c%.*s\r\n", kind, options->length, options->text) : 0;
         length += snprintf(head + length, sizeof head - (size_t)length,
                            "%c%s %" PRIu64 " put %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\r\n", BS_PROXY_TUBE,
                            job->tube->name, job->id, job->pri, job->delay, job->ttr, job->body_size - 2);
@@ -387,6 +388,10 @@ static void fail_outstanding(bs_server *server, bs_session *session)
     uint32_t lost = remote->outstanding;
     remote->outstanding = 0;
     remote->outstanding_bytes = 0;
+    if (session->mover) {
+        remote->head_length = 0;
+        return; /* bs_remote_moves_fail */
+    }
     if (remote->body_left > 0 || remote->batch_left > 0) {
         bs_session_break(server, session); /* half of a reply has left */
         return;
@@ -412,7 +417,7 @@ static void fail_outstanding(bs_server *server, bs_session *session)
 static void peer_down(bs_server *server, bs_session *session, uint32_t shard)
 {
     bs_remote *remote = session->remote;
-    if (!remote || session->proxy)
+    if (!remote || (session->proxy && !session->mover))
         return;
     bs_shard_set_remove(&remote->watching_shards, shard);
     bs_shard_set_remove(&remote->contacted_shards, shard);

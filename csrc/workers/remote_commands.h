@@ -21,6 +21,7 @@
  *   0x04 +TUBE          replies 1 if the tube exists, else 0
  *   0x04 #              replies the number of jobs it holds
  *   0x05 OPTIONS        gives its next put these options (put_options.h), without a reply
+ *   0x06 OPTIONS        the same, of a job that moves here (remote_moves.h)
  *
  * The lines with 0x04 are queries of this worker, sent when no other reply is outstanding. Clients do not see their replies.
  */
@@ -35,6 +36,7 @@ enum {
     BS_PROXY_ECHO = 3,
     BS_PROXY_QUERY = 4,
     BS_PROXY_WITH = 5,
+    BS_PROXY_MOVED = 6,
     BS_PROXY_LINE_MAX = 512
 };
 

@@ -15,6 +15,7 @@
 #include "server/trace.h"
 #include "workers/migration_requests.h"
 #include "workers/remote_commands.h"
+#include "workers/remote_moves.h"
 
 /* A wait here was only for the timeout of a reserve that the other worker has executed. */
 static void reserve_answered(bs_server *server, bs_session *session)
@@ -41,6 +42,8 @@ static void reply_complete(bs_server *server, bs_session *session, uint32_t shar
         return;
     remote->outstanding_bytes = 0;
     session->stalled = false;
+    if (session->mover)
+        return;
     bs_session_list_add(&server->runnable, session);
     if (session->parked)
         reserve_answered(server, session);
@@ -65,6 +68,12 @@ static uint64_t body_after(const char *head)
 static void head_complete(bs_server *server, bs_session *session, uint32_t shard)
 {
     bs_remote *remote = session->remote;
+    if (session->mover) {
+        remote->head[remote->head_length - 2] = '\0';
+        bs_remote_move_answered(server, shard, remote->head);
+        remote->head_length = 0;
+        return;
+    }
     bs_reply_bytes(server, session, remote->head, remote->head_length, BS_HOLD_NONE);
     if (session->trace && remote->batch_left == 0)
         bs_trace_reply(server, session, remote->head, remote->head_length);

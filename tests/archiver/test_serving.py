@@ -133,6 +133,7 @@ then = "delete"
 TAGS = {
     "deleted": "deleted",
     "emptied": "truncated",
+    "left": "moved",
     "old": "expired",
     "failing": "dead-lettered",
     "hopeless": "discarded",
@@ -152,10 +153,14 @@ def test_tags_record_how_a_job_ended(folders: HistoryFolders, tmp_path: Path) ->
             assert client.ask(b"release %d 0 0\r\n" % jobs[name]) == b"RELEASED\r\n"
         assert client.ask(b"delete %d\r\n" % jobs["deleted"]) == b"DELETED\r\n"
         assert client.ask(b"truncate emptied\r\n") == b"TRUNCATED 1\r\n"
+        assert client.ask(b"reserve-job %d\r\n" % jobs["left"]).startswith(b"RESERVED")
+        moved = client.ask(b"move %d found 0 0\r\n" % jobs["left"])
         assert eventually(lambda: len(folders.jobs()) == len(TAGS), SOON_S)
         assert client.stats(b"stats-tube dead")["current-jobs-ready"] == "1"
     tags = {each.properties["TUBE"]: each.properties["TAGS"] for each in folders.reported()}
     assert tags == TAGS
+    assert moved.startswith(b"MOVED ")
+    assert kinds(folders.get(jobs["left"])) == ["put", "reserve", "delete"]
     assert kinds(folders.get(jobs["old"])) == ["put", "delete"]
     assert kinds(folders.get(jobs["failing"])) == ["put", "reserve", "release", "delete"]
 

@@ -18,7 +18,7 @@ SHORT = 84
 MARK = 0xBD
 CRC_AT = 12
 MARK_AT = 77
-OTHER_ENDS = ("truncated", "expired", "dead-lettered", "discarded")
+BY_POLICY = ("expired", "dead-lettered", "discarded")
 """Of jobs that no client deleted, by their number in `extra`."""
 STATES = {0: "invalid", 1: "ready", 2: "reserved", 3: "buried", 4: "delayed"}
 
@@ -103,14 +103,20 @@ class Entry:
     @property
     def reserve_age(self) -> int:
         """0, or 1 + the nanoseconds from that reserve to the event."""
-        return self.extra & ((1 << (31 if self.ended in (None, "deleted") else 29)) - 1)
+        if self.ended in ("truncated", "moved"):
+            return 0
+        return self.extra & ((1 << (29 if self.ended in BY_POLICY else 31)) - 1)
 
     @property
     def ended(self) -> str | None:
         """How the job ended; None if it is there."""
         if self.state != "invalid":
             return None
-        return OTHER_ENDS[self.extra >> 29 & 3] if self.extra >> 31 else "deleted"
+        if not self.extra >> 31:
+            return "deleted"
+        if policy := self.extra >> 29 & 3:
+            return BY_POLICY[policy - 1]
+        return "moved" if self.extra & 1 else "truncated"
 
 
 def crc32c(data: bytes) -> int:

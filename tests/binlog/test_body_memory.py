@@ -495,7 +495,7 @@ def test_after_a_failed_write_within_a_round_nothing_is_judged(folder: Path) -> 
 
 
 def test_a_kill_loses_nothing(folder: Path) -> None:
-    actors = [Actor(f"client {n}", put_share=0.2, unique=n == 0) for n in range(3)]
+    actors = [Actor(f"client {n}", put_share=0.2, unique=n == 0, moves=n == 1) for n in range(3)]
     for _ in range(5):
         with Rig(folder, file_size=FILE, body_memory=SMALL) as rig:
             check(actors, rig)

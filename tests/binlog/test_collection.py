@@ -76,7 +76,7 @@ def test_power_loss_at_every_sync(folder: Path, nths: range) -> None:
     """The n-th sync never ends: its data is lost, and every removal is kept."""
     for nth in nths:
         lay_out(folder, {})
-        actor = Actor(f"power {nth}", put_share=0.2, unique=nth % 2 == 0)
+        actor = Actor(f"power {nth}", put_share=0.2, unique=nth % 2 == 0, moves=nth % 3 == 0)
         with Rig(folder, file_size=FILE) as rig:
             client = rig.client()
             fault_injection.fail(Call.DATASYNC, nth=nth, error=errno.EIO)
@@ -93,7 +93,7 @@ def test_power_loss_at_every_sync(folder: Path, nths: range) -> None:
 @pytest.mark.costly
 def test_a_kill_after_every_step(folder: Path) -> None:
     """A start succeeds from every state, also between a move and a removal."""
-    actor, copy = Actor("copies", put_share=0.15, unique=True), folder / "copy"
+    actor, copy = Actor("copies", put_share=0.15, unique=True, moves=True), folder / "copy"
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for _ in range(250):

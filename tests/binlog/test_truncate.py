@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from protocol.listing import all_jobs
+from listing import all_jobs
 from servers import keeping_history, ours, reference
 from wire import Client, wait_for
 

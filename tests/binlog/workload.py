@@ -57,6 +57,7 @@ class Step:
     after: Known
     gone: bool = False
     key: bytes = b""
+    moved: bool = False  # to a job with another id, as in `after`
 
 
 @dataclass
@@ -71,6 +72,8 @@ class Actor:
     tubes: tuple[bytes, ...] = TUBES
     # Puts have unique keys, which stay beyond the ends of their jobs.
     unique: bool = False
+    # Jobs move to other tubes, as other jobs.
+    moves: bool = False
     known: dict[int, Known] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     keys: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
@@ -106,7 +109,14 @@ class Actor:
             self.known[step.job].held = True
 
     def _done(self, step: Step, replies: list[bytes]) -> None:
-        job = int(replies[-1].split()[1]) if step.job is None else step.job
+        is_new = step.job is None or step.moved
+        job = int(replies[-1].split()[1]) if is_new else step.job
+        assert job is not None
+        if step.moved:
+            assert step.job is not None
+            del self.known[step.job]
+            self.gone.add(step.job)
+            self.keys.pop(step.job, None)
         if step.key:
             self.keys[job] = (step.after.tube, step.key)
         if step.gone:
@@ -131,12 +141,20 @@ class Actor:
 
     def _change(self, number: int) -> Step:
         dice, job = self.dice, self.known[number]
-        what = dice.choice(["delete", "bury", "release", "delay", "kick"])
+        what = dice.choice(["delete", "bury", "release", "delay", "kick"] + ["move"] * self.moves)
         if what == "kick" and (job.held or job.state == "ready"):
             what = "delete"
         if what == "delete":
             return Step(b"delete %d\r\n" % number, [b"DELETED"], number, job, gone=True)
         after = Known(**{**vars(job), "held": False})
+        if what == "move":
+            # A longer name may not fit into the line.
+            after.tube = dice.choice([tube for tube in self.tubes if len(tube) < 100])
+            after.pri = dice.randrange(3000)
+            after.delay = dice.choice([0, LONG])
+            after.state = "delayed" if after.delay else "ready"
+            line = b"move %d %b %d %d\r\n" % (number, after.tube, after.pri, after.delay)
+            return Step(line, [b"MOVED"], number, after, moved=True)
         if what == "kick":
             after.kicks += 1
             after.state = "ready"
@@ -183,7 +201,7 @@ def check(actors: Sequence[Actor], rig: Rig) -> None:
     pending_bodies = set()
     for actor in actors:
         step = actor.pending
-        if step is not None and step.job is None:
+        if step is not None and (step.job is None or step.moved):
             pending_bodies.add(step.after.body)
         for number, job in actor.known.items():
             expected.add(number)
@@ -199,17 +217,27 @@ def check(actors: Sequence[Actor], rig: Rig) -> None:
         for number in actor.gone:
             expected.add(number)
             assert client.body(number) is None, f"job {number} was deleted and is back"
+    found = {}
     for number in range(1, int(rig.shared.last_id) + 1):
         if number not in expected:
             body = client.body(number)
             assert body is None or body in pending_bodies, f"no actor put job {number}"
+            found[body] = number
+    for step in (actor.pending for actor in actors if actor.pending is not None):
+        if step.moved and step.job is not None and client.body(step.job) is None:
+            assert step.after.body in found, f"job {step.job} was moved and is lost"
+            stats = shown(client, found[step.after.body], step.after)
+            assert stats == step.after.stats()
     check_keys(actors, client.ask)
 
 
 def check_keys(actors: Iterable[Actor], ask: Callable[[bytes], bytes]) -> None:
     """Check that a put with the key of any job, live or ended, inserts nothing."""
     for actor in actors:
+        step = actor.pending
         for number, (tube, key) in actor.keys.items():
+            if step is not None and step.moved and step.job == number:
+                continue  # its key may be free
             assert ask(b"use %b\r\n" % tube) == b"USING %b\r\n" % tube
             data = b"with unique=%b\r\n" % key + put_line(b"duplicate")
             wanted = b"WITH\r\nINSERTED %d\r\n" % number
@@ -227,7 +255,10 @@ def _check_pending(client: RigClient, number: int, job: Known, step: Step) -> No
     """Check that the pending step was executed completely or not at all."""
     body = client.body(number)
     if body is None:
-        assert step.gone
+        assert step.gone or step.moved
         return
     assert body == job.body
+    if step.moved:
+        assert shown(client, number, job) == job.stats()
+        return
     assert shown(client, number, job) in (job.stats(), step.after.stats())

@@ -140,6 +140,7 @@ def test_extensions(server: Server, name: str) -> None:
             (jobs[0], "one", name),
             (jobs[1], "two", name),
         ]
+        assert (await client.stats_job(await client.move(batch[0], name, delay=9)))["delay"] == 9
         job = await client.put("x")
         async with connect(server, name) as other:
             waiting = asyncio.create_task(other.wait(10, job))

@@ -54,6 +54,7 @@ def test_features_are_asked_once(beanstalkd: Server, name: str) -> None:
         ("list-jobs", lambda client, job: next(client.list_jobs("default"))),
         ("truncate", lambda client, job: client.truncate("default")),
         ("wait", lambda client, job: client.wait(0, job)),
+        ("move", lambda client, job: client.move(job, "other")),
         ("reserve-batch", lambda client, job: client.reserve_batch(1, 0)),
         ("with", lambda client, job: client.put("not sent", unique="k")),
     ],
@@ -107,6 +108,19 @@ def test_truncate(server: Server, name: str) -> None:
         assert client.truncate(name) == 3
         assert [job.id for job in client.list_jobs(name)] == [held]
         assert client.truncate(f"{name}.nosuch") == 0
+
+
+def test_move(server: Server, name: str) -> None:
+    with connect(server, name) as client:
+        moved = client.move(client.put("body", delay=100), f"{name}.other", priority=3, delay=50)
+        stats = client.stats_job(moved)
+        assert (stats["tube"], stats["pri"], stats["delay"]) == (f"{name}.other", 3, 50)
+        assert client.stats_job(client.move(moved, name))["state"] == "ready"
+        job = client.reserve(timeout=0)
+        assert job.body == "body"
+        assert client.reserve_job(client.move(job, name)).body == "body"
+        with pytest.raises(greenstalk.NotFoundError):
+            client.move(job, name)
 
 
 def test_a_listed_job_has_the_fields_of_its_statistics(server: Server, name: str) -> None:

@@ -366,6 +366,26 @@ class Model:
         session.out += b"TRUNCATED %d\r\n" % len(free)
         self._let_go()
 
+    def move(self, session: Session, number: int, name: str, pri: int, delay: int) -> None:
+        job = self.jobs.get(number)
+        if job is None or job.holder not in (None, session):
+            session.out += b"NOT_FOUND\r\n"
+            return
+        self.last_id += 1
+        moved = Job(self.last_id, self._tube(name), pri, delay, job.ttr, job.created)
+        moved.counts = dict(job.counts)
+        self.jobs[moved.id] = moved
+        self.total += 1
+        moved.tube.total += 1
+        if delay:
+            self._make_delayed(moved)
+        else:
+            self._make_ready(moved)
+        del self.jobs[number]
+        session.out += b"MOVED %d\r\n" % moved.id
+        self._answer_waiters(job, b"DELETED")
+        self._let_go()
+
     def list_jobs(self, session: Session, name: str, state: str, after: int, limit: int) -> None:
         found = [job for number, job in sorted(self.jobs.items()) if number > after]
         found = [job for job in found if job.tube.name == name and state in ("any", job.state)]

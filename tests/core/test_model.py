@@ -50,6 +50,7 @@ ACTIONS = st.one_of(
         st.sampled_from([1, 2, 1000]),
     ),
     st.tuples(st.just("truncate"), tubes),
+    st.tuples(st.just("move"), ids, tubes, priorities, delays),
     st.tuples(st.just("reconnect")),
     st.tuples(st.just("wait"), st.integers(1, 4)),
     st.tuples(st.just("wait"), st.integers(1, 4)),
@@ -74,6 +75,7 @@ LINES = {
     "ignore": b"ignore %b\r\n",
     "pause": b"pause-tube %b %d\r\n",
     "truncate": b"truncate %b\r\n",
+    "move": b"move %d %b %d %d\r\n",
     "list_jobs": b"list-jobs %b %b %d %d\r\n",
 }
 

@@ -42,11 +42,13 @@ def settle(actor: Actor, client: Client) -> None:
     """Find out whether the server executed the pending step, completely or not at all."""
     step, actor.pending = actor.pending, None
     if step is None or step.job is None:
-        return  # `delete_unacknowledged_puts` handles it
+        return  # `delete_unacknowledged_puts` handles it, and the new job of a move
     before = actor.known.pop(step.job)
     if client.ask(b"peek %d\r\n" % step.job) == b"NOT_FOUND\r\n":
-        assert step.gone
+        assert step.gone or step.moved
         actor.gone.add(step.job)
+        if step.moved:
+            actor.keys.pop(step.job, None)
         return
     now = seen(client, step.job, before)
     assert now in (before.stats(), step.after.stats())
@@ -109,6 +111,7 @@ def load_until_killed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
     ("start", "kills", "options"),
     [(ours, KILLS, ()), (ours, 30, ("--body-memory", "2K")), (keeping_history, 30, ())],
@@ -120,7 +123,7 @@ def test_killed_again_and_again_under_load(
     options: tuple[str, ...],
 ) -> None:
     dice = random.Random(7)
-    actors = [Actor(f"client {i}", put_share=0.3) for i in range(CLIENTS)]
+    actors = [Actor(f"client {i}", put_share=0.3, moves=i % 2 == 0) for i in range(CLIENTS)]
     since = 1
     for _ in range(kills):
         gone = {number for actor in actors for number in actor.gone}
@@ -128,12 +131,15 @@ def test_killed_again_and_again_under_load(
             load_until_killed(server, actors, dice.uniform(0.02, 0.4))
         with start("-b", tmp_path, *ARGUMENTS, *options) as server, server.connect() as client:
             steps = [actor.pending for actor in actors if actor.pending]
-            bodies = {step.after.body for step in steps if step.job is None}
+            bodies = {step.after.body for step in steps if step.job is None or step.moved}
             for actor in actors:
                 settle(actor, client)
                 check(actor, client, actor.gone - gone)
             last = client.put()
             delete_unacknowledged_puts(client, actors, bodies, since, last)
+            ended = {number for actor in actors for number in actor.gone}
+            lost = {step.after.body for step in steps if step.moved and step.job in ended}
+            assert not lost & bodies
             assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
             assert total(client) == sum(len(actor.known) for actor in actors)
             since = last

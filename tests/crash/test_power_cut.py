@@ -148,8 +148,9 @@ class Recording:
         puts = {
             step.after.body: (actor, step.after)
             for actor in self.actors
-            if (step := actor.pending) is not None and step.job is None
+            if (step := actor.pending) is not None and (step.job is None or step.moved)
         }
+        moves = [step for actor in self.actors if (step := actor.pending) and step.moved]
         for actor in self.actors:
             settle(actor, client)
         last = max((job for actor in self.actors for job in (*actor.known, *actor.gone)), default=0)
@@ -158,6 +159,8 @@ class Recording:
             if body in puts:
                 actor, known = puts.pop(body)
                 actor.known[job] = known
+        ended = {job for actor in self.actors for job in actor.gone}
+        assert not [step for step in moves if step.job in ended and step.after.body in puts]
 
     def images(self, each: int, seed: str) -> Iterator[tuple[Path, Cut]]:
         """Yield `each` images at each cut: first the durable changes only, then random ones."""
@@ -429,7 +432,9 @@ SCENARIOS = [
 
 
 def run(recording: Recording, scenario: Scenario, seed: str, each: int) -> int:
-    recording.actors = [Actor(f"{seed} {i}", put_share=0.2, unique=i % 2 == 0) for i in range(4)]
+    recording.actors = [
+        Actor(f"{seed} {i}", put_share=0.2, unique=i % 2 == 0, moves=i < 2) for i in range(4)
+    ]
     scenario(recording, random.Random(seed))
     return check_images(recording, each, seed)
 

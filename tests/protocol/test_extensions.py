@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from protocol.listing import all_jobs, page_of
+from listing import all_jobs, page_of
 from servers import reference
 from wire import FENCE, FENCE_REPLY, Client, Connect, in_tube, list_of
 
 BAD = b"BAD_FORMAT\r\n"
 UNKNOWN = b"UNKNOWN_COMMAND\r\n"
-FEATURES = [b"list-jobs", b"truncate", b"wait", b"reserve-abort", b"reserve-batch", b"with"]
+FEATURES = [
+    *(b"list-jobs", b"truncate", b"wait"),
+    *(b"reserve-abort", b"reserve-batch", b"with", b"move"),
+]
 COMMANDS = [b"features", b"list-jobs default any 0 10", b"truncate default", b"wait 0 1"]
 RESERVES = [b"reserve-abort", b"reserve-batch 1 0", b"reserve-batch 0 0"]
 

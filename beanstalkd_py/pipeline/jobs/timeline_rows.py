@@ -18,12 +18,12 @@ from beanstalkd_py.pipeline._columns import ffi, lib
 EVENTS = (
     *("put", "reserve", "touch", "release", "timeout"),
     *("return", "due", "bury", "kick"),
-    *("delete", "truncate", "expire", "dead-letter", "discard"),
+    *("delete", "truncate", "move", "expire", "dead-letter", "discard"),
 )
 """Names in the order of C's numbers; so are CERTAINTIES, STATES and ENDS."""
 CERTAINTIES = ("exact", "derived", "bounded")
 STATES = ("deleted", "ready", "reserved", "buried", "delayed", "ready_or_reserved", "unknown")
-ENDS = ("deleted", "truncated", "expired", "dead-lettered", "discarded")
+ENDS = ("deleted", "truncated", "moved", "expired", "dead-lettered", "discarded")
 END_EVENTS = EVENTS[-len(ENDS) :]
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 TIMED_STATES = ("ready", "reserved", "delayed", "buried", "ready_or_reserved")

@@ -23,6 +23,7 @@ EVENTS = {
     "kicks": "kick",
     "deletes": "delete",
     "truncates": "truncate",
+    "moves": "move",
     "expires": "expire",
     "dead_letters": "dead-letter",
     "discards": "discard",

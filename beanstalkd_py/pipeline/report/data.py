@@ -14,6 +14,7 @@ STATES = ("ready", "ready_or_reserved", "reserved", "delayed", "buried", "unknow
 ENDS = {
     "deletes": "deleted",
     "truncates": "truncated",
+    "moves": "moved",
     "expires": "expired",
     "dead_letters": "dead-lettered",
     "discards": "discarded",
@@ -37,6 +38,7 @@ class Windows:
     puts: Counts = ()
     deletes: Counts = ()
     truncates: Counts = ()
+    moves: Counts = ()
     expires: Counts = ()
     dead_letters: Counts = ()
     discards: Counts = ()

@@ -69,7 +69,7 @@ ROLES = {"producer": "producers", "worker": "workers", "waiting": "waiting"}
 
 TIMED = (
     *(*COMMANDS, "reserve-job", "kick-job", "features", "list-jobs", "truncate", "wait"),
-    *("reserve-abort", "reserve-batch", "with", "quit"),
+    *("reserve-abort", "reserve-batch", "with", "move", "quit"),
 )
 """Commands in the order of bs_verb in csrc/api/types.h. `quit` has no reply, so no duration."""
 

@@ -36,7 +36,7 @@ def test_the_nth_call(folder: Path, kind: Call, error: int, nths: list[int]) -> 
     for nth in nths:
         shutil.rmtree(folder)
         folder.mkdir()
-        actor = Actor(f"{kind} {nth}", unique=nth % 2 == 0)
+        actor = Actor(f"{kind} {nth}", unique=nth % 2 == 0, moves=nth % 3 == 0)
         with Rig(folder, file_size=FILE) as rig:
             client = rig.client()
             fault_injection.fail(kind, nth=nth, error=error)

@@ -138,6 +138,27 @@ def test_the_last_entry_records_which_policy_ended_a_job(
         assert rig.counters.ready == 1, "the dead letter"
 
 
+@pytest.mark.parametrize("history", [False, True])
+def test_the_last_entry_records_a_move(folder: Path, history: bool) -> None:
+    """The reserve before it has an entry of its own."""
+    with Rig(folder, history=history) as rig:
+        client = rig.client()
+        jobs = [client.put(), client.put()]
+        assert client.reserve() == jobs[0]
+        rig.advance(SECOND // 10)
+        for job in jobs:
+            client.do(b"move %d other 0 0" % job, b"MOVED %d" % (job + 2))
+    assert {job: ended(folder)[job] for job in jobs} == dict.fromkeys(jobs, 1 << 31 | 1)
+    assert {job: end for job, end in shown(folder).items() if end} == dict.fromkeys(jobs, "moved")
+    entries = [entry for entry in read_folder(folder) if entry.id == jobs[0]]
+    assert [entry.state for entry in entries][1:-1] == ["reserved"] * history
+    assert all(entry.checksum_is_right for entry in entries)
+    with reference("-b", folder) as server, server.connect() as client_of_c:
+        assert server.complaints() == ""
+        found = [client_of_c.ask(b"peek %d\r\n" % job) for job in range(1, 5)]
+        assert found == [b"NOT_FOUND\r\n"] * 2 + [b"FOUND %d 1\r\nx\r\n" % n for n in (3, 4)]
+
+
 def test_a_reserve_that_does_not_fit_into_the_last_entry_is_left_out(folder: Path) -> None:
     """If the round that should have recorded it is late."""
     with Rig(folder, history=True) as rig:

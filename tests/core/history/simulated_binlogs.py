@@ -19,7 +19,8 @@ START = 1_700_000_000 * SECOND
 JOBREC = struct.Struct("<QIIqqiIqqIIIIIB3s")
 HEADER = struct.pack("<i", 7)
 INVALID, READY, RESERVED, BURIED, DELAYED = range(5)
-ENDS = ("deleted", "truncated", "expired", "dead-lettered", "discarded")
+BY_POLICY = ("expired", "dead-lettered", "discarded")
+ENDS = ("deleted", "truncated", "moved", *BY_POLICY)
 AGE_BITS = 29
 """Of the time since a reserve, in the last entry of a job that no client deleted."""
 ITEM = struct.Struct("=IiiiqqqiIHHii16s16sI")
@@ -378,15 +379,20 @@ class World:
             ended = "deleted"
         if ended in ("dead-lettered", "discarded") and job.state != RESERVED:
             ended = "expired"
-        number = ENDS.index(ended)
+        if ended == "truncated" and job.state == RESERVED:
+            ended = "moved"
+        number = BY_POLICY.index(ended) + 1 if ended in BY_POLICY else 0
         since = job.pending_reserve
-        if number and since is not None and self.now - since >= (1 << AGE_BITS) - 1:
+        too_long = since is not None and self.now - since >= (1 << AGE_BITS) - 1
+        if ended == "moved" or (number and too_long):
             self.record_reserve(job)
         file = server.number
-        if number >= ENDS.index("expired") and job.state == RESERVED:
+        if number and job.state == RESERVED:
             self._come_back(job)
         job.state = INVALID
-        flags = 1 << 31 | (number - 1) << AGE_BITS if number else 0
+        flags = 1 << 31 | number << AGE_BITS if ended != "deleted" else 0
+        if ended == "moved":
+            flags |= 1
         place = self._record(job, "delete", ended=flags)
         del self.live[job.id]
         server.messages.append(self._message(job, server, (file, place), ended))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.long_commands.rounds import Rounds, received
 from core.rig import Rig, RigClient, put_line
-from protocol.listing import page_of
+from listing import page_of
 
 # With so many jobs a page probes ids.
 MANY = 40_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from core.long_commands.rounds import Rounds, received
-from protocol.listing import Row, page_of
+from listing import Row, page_of
 
 STEP = 1000
 STATES = ("ready", "delayed", "buried", "reserved")

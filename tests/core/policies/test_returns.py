@@ -18,7 +18,7 @@ from core.workers.cluster import Cluster, ClusterClient
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from protocol.listing import all_jobs
+from listing import all_jobs
 from servers import reference
 from wire import stats_of
 

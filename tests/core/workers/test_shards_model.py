@@ -22,7 +22,7 @@ from core.workers.cluster import Cluster, ClusterClient, total
 from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from protocol.listing import page_of
+from listing import page_of
 from wire import stats_of
 
 from beanstalkd_py.core.placement import shard_of
@@ -73,6 +73,7 @@ JOB_COMMANDS = st.one_of(
     st.tuples(st.just("peek"), ids),
     st.tuples(st.just("peek_first"), st.sampled_from(["ready", "delayed", "buried"])),
     st.tuples(st.just("truncate"), tubes),
+    st.tuples(st.just("move"), ids, tubes, priorities, delays),
     st.tuples(st.just("watched")),
     st.tuples(st.just("used")),
 )
@@ -182,7 +183,7 @@ class Sharded(RuleBasedStateMachine):
         cut: int | None,
     ) -> None:
         assume(not self.waits_widely())
-        self.batch(which, [*first, *delayed_once(commands), *last], cut)
+        self.batch(which, without_late_ids([*first, *delayed_once(commands), *last]), cut)
 
     @rule(which=st.integers(0, SESSIONS - 1), lines=st.lists(st.sampled_from(["watched", "used"])))
     def commands_after_a_reserve_that_waits(self, which: int, lines: list[str]) -> None:
@@ -358,6 +359,8 @@ class Sharded(RuleBasedStateMachine):
         kind, *drawn = command
         if drawn and isinstance(drawn[0], tuple):
             drawn[0] = self.number(pair, drawn[0])
+        if kind == "move":
+            drawn[1] = self.name(drawn[1])
         elif kind in ("use", "watch", "ignore", "pause", "truncate"):
             drawn[0] = self.name(drawn[0])
         return drawn
@@ -576,8 +579,18 @@ def delayed_once(commands: list[Command]) -> list[Command]:
     return kept
 
 
+def without_late_ids(commands: list[Command]) -> list[Command]:
+    """Without puts after a move: its new job may have a higher id, from the worker of the old."""
+    kept: list[Command] = []
+    for command in commands:
+        late = any(earlier[0] == "move" for earlier in kept)
+        if not (late and command[0] in ("put", "put_wrong", "move")):
+            kept.append(command)
+    return kept
+
+
 def is_delayed(command: Command) -> bool:
-    return command[0] in ("put", "release") and bool(command[-1] > 0)
+    return command[0] in ("put", "release", "move") and bool(command[-1] > 0)
 
 
 def split(replies: bytes) -> list[bytes]:

@@ -37,6 +37,7 @@ COUNTED = {
     "expires": "expire",
     "dead_letters": "dead-letter",
     "discards": "discard",
+    "moves": "move",
 }
 STATES = ("ready", "reserved", "delayed", "buried", "ready_or_reserved", "unknown")
 EVER = "36500 days"
@@ -349,8 +350,8 @@ def test_jobs_in_an_unknown_state_have_series_of_their_own(spark):
 
 
 def test_each_end_has_a_column(spark):
-    ends = ("delete", "truncate", "expire", "dead-letter", "discard")
-    columns = ("deletes", "truncates", "expires", "dead_letters", "discards")
+    ends = ("delete", "truncate", "move", "expire", "dead-letter", "discard")
+    columns = ("deletes", "truncates", "moves", "expires", "dead_letters", "discards")
     jobs_by_end = [
         timeline(10 * number + i, [("put", 10), (end, 20 + number)], finish_s=10.0 + number)
         for number, end in enumerate(ends)

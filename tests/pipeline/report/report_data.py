@@ -57,6 +57,7 @@ def windows(seed: int, scale: float, count: int = 96, window_s: float = 300.0) -
             "expires": 0,
             "dead_letters": 0,
             "discards": 0,
+            "moves": 0,
             "reserves": done + timeouts + buries,
             "releases": round(done * 0.01),
             "timeouts": timeouts,

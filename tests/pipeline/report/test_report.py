@@ -30,6 +30,7 @@ COUNTED = {
     "expires": "expire",
     "dead_letters": "dead-letter",
     "discards": "discard",
+    "moves": "move",
     "reserves": "reserve",
     "releases": "release",
     "timeouts": "timeout",
