@@ -87,9 +87,10 @@ ensure_system() {
 
 stamp_is() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
 
-# ensure_environment FOLDER [EXTRA]: installs the package of this tree with its extra into FOLDER.
+# ensure_environment FOLDER [EXTRA [BASE]]: installs the package of this tree with its extra into FOLDER. With the
+# environment BASE, which is up to date, FOLDER has the package only, and BASE the dependencies.
 ensure_environment() {
-    local folder=$1 extra=${2:-}
+    local folder=$1 extra=${2:-} base=${3:-}
     local dependencies package
     dependencies=$(hash_of_stdin <"$ROOT/pyproject.toml")
     package=$(hash_of_package)
@@ -103,7 +104,7 @@ ensure_environment() {
     (
         flock 9
         is_current "$folder" "$dependencies" "$package" "$extra" ||
-            build_environment "$folder" "$extra" "$dependencies" "$package"
+            build_environment "$folder" "$extra" "$dependencies" "$package" "$base"
     ) 9>"$folder.lock"
 }
 
@@ -119,10 +120,14 @@ has_dependencies() {
 }
 
 build_environment() {
-    local folder=$1 extra=$2 dependencies=$3 package=$4
+    local folder=$1 extra=$2 dependencies=$3 package=$4 base=$5
     if ! "$folder/bin/python" -c 'import pip' 2>/dev/null; then
         say "creating ${folder#"$ROOT"/} with $(python3 --version)"
-        python3 -m venv --clear "$folder"
+        python3 -m venv --clear ${base:+--without-pip} "$folder"
+    fi
+    if [ -n "$base" ]; then
+        packages_of "$base" >"$(packages_of "$folder")/base.pth"
+        echo "$dependencies:$extra" >"$folder/.dependencies"
     fi
     local copy
     copy=$(mktemp -d)
@@ -143,6 +148,8 @@ build_environment() {
     say "installed beanstalkd_py $("$folder/bin/python" -P -c 'import beanstalkd_py as b; print(b.__version__)')" \
         "in ${folder#"$ROOT"/}"
 }
+
+packages_of() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 # The readable name of the installation. Argument: the extra, if any.
 dependencies_named() {
