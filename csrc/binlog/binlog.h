@@ -220,6 +220,9 @@ bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job);
 bs_hold bs_binlog_hold(const bs_binlog *binlog);
 bs_hold bs_binlog_hold_generation(const bs_binlog *binlog, uint64_t generation);
 
+/* The same for all entries so far, also if other replies do not wait for a sync, unless nothing is ever synced. */
+bs_hold bs_binlog_hold_until_sync(const bs_binlog *binlog);
+
 /* Returns the generation of the entries that are appended now; 0 without a binlog. */
 static inline uint64_t bs_binlog_generation(const bs_binlog *binlog)
 {

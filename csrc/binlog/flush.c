@@ -6,11 +6,16 @@
 #include "base/histogram.h"
 #include "binlog/binlog_private.h"
 
-bs_hold bs_binlog_hold(const bs_binlog *binlog)
+bs_hold bs_binlog_hold_until_sync(const bs_binlog *binlog)
 {
-    if (!binlog || binlog->sync_interval_ns != 0)
+    if (!binlog || binlog->sync_interval_ns < 0)
         return BS_HOLD_NONE;
     return binlog->dirty ? BS_HOLD_WRITTEN : binlog->syncing_dirty ? BS_HOLD_SYNCING : BS_HOLD_NONE;
+}
+
+bs_hold bs_binlog_hold(const bs_binlog *binlog)
+{
+    return binlog && binlog->sync_interval_ns == 0 ? bs_binlog_hold_until_sync(binlog) : BS_HOLD_NONE;
 }
 
 bs_hold bs_binlog_hold_generation(const bs_binlog *binlog, uint64_t generation)

@@ -258,7 +258,8 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
         server->queue.counters->policy_actions[BS_POLICY_DUPLICATE]++;
         bs_reply_number(server, session, "INSERTED", owner.id, owner.hold);
     } else if (!remote) {
-        bs_reply_number(server, session, "INSERTED", id, written_hold(server));
+        bs_reply_number(server, session, "INSERTED", id,
+                        is_moved(session) ? bs_binlog_hold_until_sync(server->queue.binlog) : written_hold(server));
     }
     if (session->put_options)
         bs_session_drop_put_options(session);
@@ -597,7 +598,9 @@ static inline __attribute__((always_inline)) bool execute_parsed(bs_server *serv
                            : bs_remote_route(server, session, command, line, length);
     if (routed == BS_ROUTE_STALLED || (routed == BS_ROUTE_LOCAL && (bs_pending_claims_stall(server, session, command) ||
                                                                  (bs_barrier_concerns(command) &&
-                                                                  bs_barrier_command(server, session, command)))))
+                                                                  bs_barrier_command(server, session, command)) ||
+                                                                 (command->verb == BS_VERB_MOVE &&
+                                                                  bs_remote_move_stalls(server, session, command)))))
         return false;
     if (command->verb < BS_VERBS_COUNTED && !session->proxy)
         server->queue.counters->cmd[command->verb]++;

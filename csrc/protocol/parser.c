@@ -181,7 +181,7 @@ static bool read_list(rest *r, bs_command *command)
 
 static bool read_move(rest *r, bs_command *command)
 {
-    const bool has_id = read_number(r, UINT64_MAX, &command->id);
+    const bool has_id = read_number(r, UINT64_MAX, &command->id) && !at_end(r) && *r->at == ' ';
     skip_spaces(r);
     return has_id && read_tube(r, command) && read_u32(r, &command->pri) && read_u32(r, &command->delay) && at_end(r);
 }

@@ -79,6 +79,11 @@ static void release_deferred(bs_queue *queue, bs_job *job, bool timed_out, bs_no
     bs_job_make_ready(queue, job, now);
 }
 
+void bs_queue_return(bs_queue *queue, bs_job *job, bs_now now)
+{
+    release_deferred(queue, job, false, now);
+}
+
 /* In the order of reserving, as in C beanstalkd: a waiting client gets the first. */
 static void release_jobs(bs_queue *queue, bs_session *session, bs_now now)
 {

@@ -65,6 +65,9 @@ bool bs_queue_any_ready(const bs_session *session);
 /* Returns whether a client may delete or move this job, which may be NULL. */
 bool bs_queue_may_end(const bs_queue *queue, const bs_session *session, const bs_job *job);
 
+/* A reserved job whose client has gone comes back. */
+void bs_queue_return(bs_queue *queue, bs_job *job, bs_now now);
+
 int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
 int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
 int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, uint32_t delay, bs_now now);

@@ -160,7 +160,9 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
         return 0;
     case BS_FRAME_ENDED:
         session = bs_core_find(core, number);
-        if (session && !session->proxy)
+        if (session && session->mover)
+            bs_remote_moves_restart(&core->server, shard);
+        else if (session && !session->proxy)
             bs_core_end_session(core, session, now);
         return 0;
     case BS_FRAME_COUNT:

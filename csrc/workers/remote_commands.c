@@ -379,6 +379,14 @@ void bs_remote_end(bs_server *server, const bs_session *session)
             bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_CLOSE, session->id, NULL, 0);
 }
 
+void bs_remote_forget_outstanding(bs_server *server, const bs_session *session, uint32_t shard)
+{
+    session->remote->outstanding = 0;
+    session->remote->outstanding_bytes = 0;
+    session->remote->head_length = 0;
+    bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_CLOSE, session->id, NULL, 0);
+}
+
 /* --- peers ------------------------------------------------------------------------------------------------ */
 
 /* Fails the outstanding replies of a worker that is down. */

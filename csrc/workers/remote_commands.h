@@ -93,6 +93,9 @@ void bs_remote_watch(bs_server *server, bs_session *session, const bs_tube *tube
 /* Sends the watch list for that shard, unless it has it. */
 void bs_remote_send_watches(bs_server *server, bs_session *session, uint32_t shard);
 
+/* Forgets all outstanding replies of a session, whose proxy there has ended. */
+void bs_remote_forget_outstanding(bs_server *server, const bs_session *session, uint32_t shard);
+
 /* Another worker is BS_PEER_DOWN, _UP or _BUSY now. */
 void bs_remote_set_peer_state(bs_server *server, uint32_t shard, int state);
 

@@ -8,6 +8,8 @@
 #include "binlog_files/entry.h"
 #include "jobs/expiry.h"
 #include "queue/job_state.h"
+#include "queue/job_waits.h"
+#include "queue/queue.h"
 #include "queue/throttle.h"
 #include "queue/tube_refs.h"
 #include "server/replies.h"
@@ -25,9 +27,12 @@ struct bs_remote_move {
     uint64_t copy;    /* its id */
     const char *error; /* the reply; NULL: the copy is there */
     bool answered;
-    uint8_t state;    /* of the job before */
+    /* The job before: */
+    uint8_t state;
+    bool truncated;   /* about to be deleted (Q6) */
+    uint32_t file;    /* of its full entry */
     int64_t at;
-    uint64_t holder;  /* the session that had reserved it */
+    uint64_t holder;  /* the session that had reserved it; 0: none */
 };
 
 /* --- the job meanwhile ------------------------------------------------------------------------------------ */
@@ -36,50 +41,63 @@ struct bs_remote_move {
 static void hold(bs_server *server, bs_session *session, bs_job *job, int64_t at, bs_now now)
 {
     bs_queue *queue = &server->queue;
+    bs_tube *tube = job->tube;
     const bool claiming = session->claiming;
+    const int64_t paced_until = tube->paced_until;
     session->claiming = true; /* nothing is counted or written */
     bs_job_make_reserved(queue, session, job, now);
     session->claiming = claiming;
     job->reserves--;
-    if (job->tube->policy) {
-        bs_throttle_return_token(queue, job->tube, now);
-        bs_schedule_tube(queue, job->tube);
+    if (tube->paced_until != paced_until) { /* it took a token */
+        bs_throttle_return_token(queue, tube, now);
+        bs_schedule_tube(queue, tube);
     }
     job->at = at;
     bs_heap_change(&session->reserved, &bs_job_kind, job->place, at);
     bs_schedule_session(queue, session);
 }
 
-static void make_ready(bs_queue *queue, bs_job *job, int64_t since, bs_now now)
+/* The entry of a job that compaction has written while it was held has another state. */
+static void write_state(bs_queue *queue, const bs_remote_move *move, bs_job *job, bs_now now)
+{
+    if (queue->binlog && job->file != move->file && bs_binlog_reserve_space(queue->binlog, now))
+        bs_binlog_update(queue->binlog, job, 0, now);
+}
+
+static void make_free(bs_queue *queue, const bs_remote_move *move, bs_job *job, bs_now now)
 {
     bs_job_unlink(queue, job);
-    bs_job_make_ready(queue, job, now);
-    if (job->state == BS_READY)
-        job->at = since;
+    job->state = move->state & 7U;
+    job->at = move->at;
+    if (move->state == BS_READY) {
+        bs_job_make_ready(queue, job, now);
+        if (job->state == BS_READY)
+            job->at = move->at;
+    } else if (move->state == BS_DELAYED) {
+        write_state(queue, move, job, now);
+        bs_job_make_delayed(queue, job);
+    } else {
+        write_state(queue, move, job, now);
+        bs_job_make_buried(queue, job);
+        bs_job_waits_notify(queue, job->id, BS_SERVED_BURIED);
+    }
+    if ((job->state == BS_READY || job->state == BS_DELAYED) && bs_expiry_reached(job, now.wall))
+        bs_job_set_expiry(queue, job, now); /* its time may have passed meanwhile */
 }
 
 static void restore(bs_server *server, const bs_remote_move *move, bs_job *job, bs_now now)
 {
     bs_queue *queue = &server->queue;
     bs_tube *tube = job->tube;
-    bs_session *holder = move->holder ? bs_sessions_find(&queue->sessions, move->holder) : NULL;
+    bs_session *holder = bs_sessions_find(&queue->sessions, move->holder);
     if (holder) {
         hold(server, holder, job, move->at, now);
-        return;
+    } else if (move->state == BS_RESERVED) {
+        bs_queue_return(queue, job, now);
+    } else if (!move->truncated || bs_queue_remove(queue, job, BS_ENDED_TRUNCATED, now) != 0) {
+        make_free(queue, move, job, now);
+        bs_serve_throttled(queue, tube, now);
     }
-    if (move->state == BS_DELAYED || move->state == BS_BURIED) {
-        bs_job_unlink(queue, job);
-        job->at = move->at;
-        if (move->state == BS_DELAYED)
-            bs_job_make_delayed(queue, job);
-        else
-            bs_job_make_buried(queue, job);
-    } else {
-        make_ready(queue, job, move->state == BS_READY ? move->at : now.wall, now);
-    }
-    if (job->state != BS_RESERVED && job->state != BS_BURIED && bs_expiry_reached(job, now.wall))
-        bs_job_set_expiry(queue, job, now); /* its time may have passed meanwhile */
-    bs_serve_throttled(queue, tube, now);
 }
 
 /* --- begin ------------------------------------------------------------------------------------------------ */
@@ -90,6 +108,7 @@ static bs_session *mover_to(bs_server *server, uint32_t shard)
     bs_session *mover = bs_sessions_find(&server->queue.sessions, moves->mover);
     if (mover)
         return mover;
+    bs_remote_moves_fail(server, shard); /* no answer can come any more */
     mover = bs_refs_open_proxy(&server->queue);
     if (!mover)
         return NULL;
@@ -119,6 +138,16 @@ static uint64_t send_copy(bs_server *server, bs_session *mover, const bs_job *jo
     return sent ? id : 0;
 }
 
+bool bs_remote_move_stalls(bs_server *server, bs_session *session, const bs_command *command)
+{
+    const bs_queue *queue = &server->queue;
+    const uint32_t shard = bs_shard_of(command->name, command->name_length, queue->workers, queue->colocate);
+    if (shard == queue->shard || server->peers[shard] != BS_PEER_BUSY)
+        return false;
+    session->stalled = true;
+    return true;
+}
+
 void bs_remote_move_begin(bs_server *server, bs_session *session, bs_job *job, const bs_job_target *to, bs_now now)
 {
     const uint32_t shard = to->tube->shard;
@@ -141,6 +170,8 @@ void bs_remote_move_begin(bs_server *server, bs_session *session, bs_job *job, c
     move->session = session->id;
     move->job = job->id;
     move->state = job->state;
+    move->truncated = job->state != BS_RESERVED && job->truncates != job->tube->ready.truncates;
+    move->file = job->file;
     move->holder = job->state == BS_RESERVED ? session->id : 0;
     if (bs_binlog_reserve_age(server->queue.binlog, job, now))
         bs_binlog_append_deferred(server->queue.binlog, job, 0, now); /* its end has no space for it */
@@ -175,6 +206,14 @@ void bs_remote_moves_fail(bs_server *server, uint32_t shard)
     for (bs_remote_move *move = server->moves[shard].first; move; move = move->next)
         if (!move->answered)
             answer(server, move, INTERNAL_ERROR);
+}
+
+void bs_remote_moves_restart(bs_server *server, uint32_t shard)
+{
+    const bs_session *mover = bs_sessions_find(&server->queue.sessions, server->moves[shard].mover);
+    if (mover && mover->remote)
+        bs_remote_forget_outstanding(server, mover, shard);
+    bs_remote_moves_fail(server, shard);
 }
 
 static void end(bs_server *server, uint32_t shard, bs_remote_move *move, bs_now now)

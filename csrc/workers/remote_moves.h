@@ -5,8 +5,9 @@
  * the copy is on the other worker's disk, the job ends; if the copy is refused, the job is as it was before. The client
  * is parked until then.
  *
- * A crash leaves the job, the copy or both. If the other worker goes down before it has answered, the client gets an
- * error, and the job is as before, although there may be a copy.
+ * A crash leaves the job, the copy or both; the job is ready if it was compacted meanwhile. Only without any syncs
+ * (-F) a power cut may leave neither. If the other worker goes down before it has answered, the client gets an error,
+ * and the job is as before, although there may be a copy.
  */
 #ifndef BS_REMOTE_MOVES_H
 #define BS_REMOTE_MOVES_H
@@ -20,8 +21,14 @@ void bs_remote_move_begin(bs_server *server, bs_session *session, bs_job *job, c
 /* The reply of that worker to the first put without one, without CR LF. */
 void bs_remote_move_answered(bs_server *server, uint32_t shard, const char *reply);
 
-/* That worker has gone down. */
+/* That worker has gone down: its moves fail. */
 void bs_remote_moves_fail(bs_server *server, uint32_t shard);
+
+/* That worker has ended the mover's proxy, for want of memory: its moves fail, and later ones get another proxy. */
+void bs_remote_moves_restart(bs_server *server, uint32_t shard);
+
+/* Returns whether a move must wait until the other worker has taken earlier ones; then the session is stalled. */
+bool bs_remote_move_stalls(bs_server *server, bs_session *session, const bs_command *command);
 
 /* Ends the answered moves and replies to their clients. */
 void bs_remote_moves_run(bs_server *server, bs_now now);

@@ -47,6 +47,8 @@ def body_of(client: Client, job: int) -> bytes:
         (b"move 1 t 0 0 ", BAD),
         (b"move 1 t 0 0 0", BAD),
         (b"move x t 0 0", BAD),
+        (b"move 1t 0 0", BAD),
+        (b"move 1 t0 0", BAD),
         (b"move -1 t 0 0", BAD),
         (b"move 1 -t 0 0", BAD),
         (b"move 1 t, 0 0", BAD),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from processes import eventually
+from processes import children, eventually
 from servers import Server, ours
-from shards import TUBES, TWO, client_of, kill_worker, worker_pids
-from wire import Client, NoReplyError
+from shards import TUBES, TWO, client_of, connect_at, kill_worker, tubes_of, worker_pids
+from wire import Client, NoReplyError, in_tube
 
 pytestmark = pytest.mark.costly
 
@@ -44,7 +45,11 @@ def test_a_job_is_as_before_if_the_other_worker_dies(tmp_path: Path) -> None:
             assert eventually(lambda job=job: observer.job_stats(job)["state"] == "reserved")
             assert observer.ask(b"delete %d\r\n" % job) == b"NOT_FOUND\r\n"
         assert all(client.silent() for client in clients)
+        waiter = client_of(server, 0)
+        waiter.send(b"wait 100 %d\r\n" % jobs[STATES.index("buried")])
+        assert waiter.silent()
         kill_worker(server, other)
+        assert waiter.reply().startswith(b"BURIED ")
         assert [client.reply() for client in clients] == [b"INTERNAL_ERROR\r\n"] * len(clients)
         after = [observer.job_stats(job) for job in jobs]
         changing = {"age", "time-left", "file"}
@@ -67,18 +72,90 @@ def test_a_move_to_a_worker_that_is_down_is_refused(tmp_path: Path) -> None:
             assert client.reserve() == job
 
 
-def test_a_client_that_has_gone_keeps_no_job(tmp_path: Path) -> None:
-    with ours(*TWO, "-b", tmp_path) as server:
-        other = worker_pids(server)[1]
-        with client_of(server, 0) as client:
+@pytest.mark.parametrize(("policy", "state"), [("", "ready"), ("max-reserves = 1", "buried")])
+def test_a_client_that_has_gone_keeps_no_job(tmp_path: Path, policy: str, state: str) -> None:
+    """The job comes back as after any other end of its connection, which is at a third worker."""
+    source, target, _ = (next(tubes_of(worker, 3)) for worker in range(3))
+    with ours("--workers", "3", *policies(tmp_path, policy, source)) as server:
+        other = children(server.pid)[1]
+        with in_tube(connect_at(server, 2, 3), source) as client:
             job = job_in(client, "reserved")
             os.kill(other, signal.SIGSTOP)
-            client.send(b"move %d %b 0 0\r\n" % (job, TUBES[1]))
+            client.send(b"move %d %b 0 0\r\n" % (job, target))
             assert client.silent()
+            # A reset ends the connection at once; after its end a client may still read replies.
+            client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        time.sleep(0.1)
         kill_worker(server, other)
-        with client_of(server, 0) as client:
-            assert eventually(lambda: client.job_stats(job)["state"] == "ready")
-            assert client.reserve() == job
+        with in_tube(connect_at(server, 2, 3), source) as client:
+            assert eventually(lambda: client.job_stats(job)["state"] == state)
+
+
+def policies(folder: Path, policy: str, tube: bytes = TUBES[0]) -> list[str]:
+    """Return the arguments for this policy of the tube."""
+    config = folder / "config.toml"
+    config.write_text(f"[tube.{tube.decode()}]\n{policy}\n" if policy else "")
+    return [f"--config={config}"]
+
+
+def test_a_move_returns_no_token_that_it_did_not_take(tmp_path: Path) -> None:
+    """A tube with a rate goes on at its rate."""
+    with ours(*TWO, *policies(tmp_path, 'rate = "2/s"')) as server, client_of(server, 0) as client:
+        jobs = [client.put() for _ in range(4)]
+        assert client.reserve() == jobs[0]
+        begun = time.monotonic()
+        with client_of(server, 0) as waiter:
+            waiter.send(b"reserve\r\n")
+            assert client.ask(b"move %d %b 0 0\r\n" % (jobs[0], TUBES[1])).startswith(b"MOVED")
+            assert waiter.reply() == b"RESERVED %d 1\r\nx\r\n" % jobs[1]
+            assert 0.3 < time.monotonic() - begun < 3
+            assert client.ask(b"move %d %b 0 0\r\n" % (jobs[2], TUBES[1])).startswith(b"MOVED")
+            waiter.send(b"reserve\r\n")
+            assert waiter.reply() == b"RESERVED %d 1\r\nx\r\n" % jobs[3]
+            assert time.monotonic() - begun > 0.8
+
+
+@pytest.mark.parametrize("state", ["buried", "delayed"])
+def test_compaction_during_a_move_that_fails(tmp_path: Path, state: str) -> None:
+    """It writes a job that is held, whose state is on disk again afterwards."""
+    with ours(*TWO, "-b", tmp_path, "-s", "65536") as server:
+        other = worker_pids(server)[1]
+        with client_of(server, 0) as client, client_of(server, 0) as filler:
+            job = job_in(client, state)
+            file = client.job_stats(job)["file"]
+            os.kill(other, signal.SIGSTOP)
+            client.send(b"move %d %b 0 0\r\n" % (job, TUBES[1]))
+            end = time.monotonic() + 20
+            while filler.job_stats(job)["file"] == file:
+                assert time.monotonic() < end
+                for number in [filler.put(b"x" * 2000) for _ in range(50)]:
+                    assert filler.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
+            kill_worker(server, other)
+            assert client.reply() == b"INTERNAL_ERROR\r\n"
+            assert client.job_stats(job)["state"] == state
+            server.kill()
+    with ours("-b", tmp_path) as server, server.connect() as client:
+        assert client.job_stats(job)["state"] == state
+
+
+def test_a_move_to_another_worker_waits_for_its_sync(tmp_path: Path) -> None:
+    """Otherwise a power cut could keep the end of the job without the copy."""
+    with (
+        ours(*TWO, "-b", tmp_path, "-f", "2000") as server,
+        client_of(server, 0) as client,
+        client_of(server, 1) as other,
+    ):
+        job = client.put()
+        for _ in range(2):  # the second one is not synced before the interval
+            other.put()
+            time.sleep(0.1)
+        begun = time.monotonic()
+        client.send(b"move %d %b 0 0\r\n" % (job, TUBES[1]))
+        assert client.reply(10).startswith(b"MOVED")
+        assert time.monotonic() - begun > 0.5
+        begun = time.monotonic()
+        assert client.ask(b"move %d %b 0 0\r\n" % (client.put(), TUBES[0])).startswith(b"MOVED")
+        assert time.monotonic() - begun < 0.5
 
 
 def mover(server: Server, jobs: list[int], at: int) -> None:
