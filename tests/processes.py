@@ -32,3 +32,17 @@ def eventually(condition: Callable[[], bool], limit_s: float = PROMPT_S) -> bool
             return True
         time.sleep(0.005)
     return condition()
+
+
+def slowness() -> float:
+    """Return how many times slower this machine is now than where time limits were measured.
+
+    At least 1. There a million rounds of an empty loop take 30 ms.
+    """
+    took = []
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(1_000_000):
+            pass
+        took.append(time.perf_counter() - start)
+    return max(1.0, sorted(took)[2] / 0.03)

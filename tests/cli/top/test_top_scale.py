@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from cli.top.screens import screen
+from processes import slowness
 from servers import Server, ours
 
 from beanstalkd_py.admin.address import parse_address
@@ -45,7 +46,7 @@ def test_a_refresh_takes_less_than_200_ms(server: Server) -> None:
             took.append(time.perf_counter() - start)
             assert (len(rows), len(shown)) == (TUBES, 60)
     print(f"median {sorted(took)[5] * 1000:.0f} ms, worst {max(took) * 1000:.0f} ms")
-    assert sorted(took)[5] < REFRESH_S
+    assert sorted(took)[5] < REFRESH_S * slowness()
 
 
 def test_server_uses_less_than_one_percent_cpu(server: Server) -> None:
@@ -58,4 +59,4 @@ def test_server_uses_less_than_one_percent_cpu(server: Server) -> None:
         shown.wait_for(f"of {TUBES + 1}")
         share = cost(SECONDS)
     print(f"{share:.2%} of a core")
-    assert share < SHARE_OF_A_CORE
+    assert share < SHARE_OF_A_CORE * slowness()

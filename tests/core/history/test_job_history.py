@@ -165,5 +165,6 @@ def test_long_histories() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_many_long_histories() -> None:
     assert sum(live_long(seed) for seed in range(1000, 2500)) > 20_000
