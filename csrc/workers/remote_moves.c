@@ -1,6 +1,5 @@
 #include "workers/remote_moves.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
