@@ -459,7 +459,7 @@ static void do_move(bs_server *server, bs_session *session, const bs_command *co
     if (!load_body(server, session, job) || refused_for_tube_limit(server, session, command))
         return;
     bs_tube *tube = bs_refs_tube(&server->queue, command->name, command->name_length);
-    bs_job_target to = {tube, command->pri, command->delay, BS_ENDED_MOVED};
+    bs_job_target to = {tube, command->pri, command->delay, BS_ENDED_MOVED, session->id};
     uint64_t id;
     if (tube && tube->policy && !tube->remote)
         to.delay = bs_policy_delay(&server->queue, tube->policy, to.delay);
@@ -469,7 +469,9 @@ static void do_move(bs_server *server, bs_session *session, const bs_command *co
         bs_remote_move_begin(server, session, job, &to, now);
     } else {
         const int error = bs_queue_move(&server->queue, job, to, &id, now);
-        if (error)
+        if (error == BS_MOVE_WAITS)
+            session->parked = true;
+        else if (error)
             bs_reply(server, session, error < 0 ? OUT_OF_MEMORY : INTERNAL_ERROR, written_hold(server));
         else
             bs_reply_number(server, session, "MOVED", id, written_hold(server));

@@ -1,6 +1,7 @@
 #include "queue/job_lifetime.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -195,27 +196,116 @@ int bs_queue_remove(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
     return 0;
 }
 
+/* --- moves ------------------------------------------------------------------------------------------------ */
+
+struct bs_job_move {
+    bs_job_move *next;
+    uint64_t session;
+    uint64_t job;
+    uint64_t copy;
+    uint64_t generation; /* of the copy's entry */
+    uint32_t ended;
+};
+
+static bs_session *mover_of(bs_queue *queue)
+{
+    bs_session *mover = bs_sessions_find(&queue->sessions, queue->mover);
+    if (mover || !(mover = bs_refs_open_proxy(queue)))
+        return mover;
+    mover->peer = (uint8_t)queue->shard;
+    mover->mover = true;
+    queue->mover = mover->id;
+    return mover;
+}
+
+/* The entry of such an end has no space for the reserve. */
+static void write_reserve(bs_queue *queue, bs_job *job, bs_now now)
+{
+    if (bs_binlog_reserve_age(queue->binlog, job, now))
+        bs_binlog_append_deferred(queue->binlog, job, 0, now);
+}
+
 int bs_queue_end_moved(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
 {
     bs_queue_free_key(queue, job);
-    /* The entry of such an end has no space for it. */
-    if (ended == BS_ENDED_MOVED && bs_binlog_reserve_age(queue->binlog, job, now))
-        bs_binlog_append_deferred(queue->binlog, job, 0, now);
+    write_reserve(queue, job, now);
     return bs_queue_remove(queue, job, ended, now) == 0 ? 0 : BS_MOVE_NOT_REMOVED;
 }
 
-int bs_queue_move(bs_queue *queue, bs_job *job, bs_job_target to, uint64_t *id, bs_now now)
+/* Inserts a copy. 0 and its id; or an error, and an unused tube is freed. */
+static int insert_copy(bs_queue *queue, const bs_job *job, const bs_job_target *to, uint64_t *id, bs_now now)
 {
-    bs_job *copy = bs_queue_copy_job(queue, job, &to);
+    bs_job *copy = bs_queue_copy_job(queue, job, to);
     if (!copy) {
-        bs_refs_free_unused(queue, to.tube);
+        bs_refs_free_unused(queue, to->tube);
         return -ENOMEM;
     }
     *id = copy->id;
     const int error = bs_queue_insert(queue, copy, now);
-    if (error) {
+    if (error)
         bs_queue_drop_job(queue, copy);
+    return error;
+}
+
+static void await_sync(bs_queue *queue, bs_session *mover, bs_job *job, bs_job_move *move, bs_now now)
+{
+    move->job = job->id;
+    move->generation = bs_binlog_generation(queue->binlog);
+    write_reserve(queue, job, now);
+    bs_job_hold(queue, mover, job, now.mono + BS_MOVE_NS, now);
+    *(queue->last_move ? &queue->last_move->next : &queue->first_move) = move;
+    queue->last_move = move;
+}
+
+int bs_queue_move(bs_queue *queue, bs_job *job, bs_job_target to, uint64_t *id, bs_now now)
+{
+    const bool waits = queue->binlog && queue->binlog->sync_interval_ns >= 0;
+    bs_session *mover = waits ? mover_of(queue) : NULL;
+    bs_job_move *move = mover ? calloc(1, sizeof *move) : NULL;
+    if (waits && !move) {
+        bs_refs_free_unused(queue, to.tube);
+        return -ENOMEM;
+    }
+    const int error = insert_copy(queue, job, &to, id, now);
+    if (error) {
+        free(move);
         return error;
     }
-    return bs_queue_end_moved(queue, job, to.ended, now);
+    if (!move)
+        return bs_queue_end_moved(queue, job, to.ended, now);
+    *move = (bs_job_move){.session = to.session, .copy = *id, .ended = to.ended};
+    await_sync(queue, mover, job, move, now);
+    return BS_MOVE_WAITS;
+}
+
+bool bs_queue_move_due(const bs_queue *queue)
+{
+    const bs_job_move *move = queue->first_move;
+    return move && (!queue->binlog || queue->binlog->synced >= move->generation);
+}
+
+bool bs_queue_end_next_move(bs_queue *queue, bs_ended_move *ended, bs_now now)
+{
+    bs_job_move *move = queue->first_move;
+    if (!bs_queue_move_due(queue))
+        return false;
+    queue->first_move = move->next;
+    if (!queue->first_move)
+        queue->last_move = NULL;
+    bs_job *job = bs_job_table_find(&queue->jobs, move->job);
+    const bs_session *mover = bs_sessions_find(&queue->sessions, queue->mover);
+    const bool held = job && job->state == BS_RESERVED && bs_job_holder(queue, job) == mover;
+    *ended = (bs_ended_move){move->session, move->copy, !held || bs_queue_end_moved(queue, job, move->ended, now) != 0};
+    if (held && ended->failed)
+        bs_job_bury(queue, job, now); /* the binlog has failed, and nothing is acknowledged any more */
+    free(move);
+    return true;
+}
+
+void bs_queue_free_moves(bs_queue *queue)
+{
+    for (bs_job_move *move = queue->first_move, *next; move; move = next) {
+        next = move->next;
+        free(move);
+    }
 }

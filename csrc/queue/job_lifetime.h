@@ -2,6 +2,7 @@
 #ifndef BS_JOB_LIFETIME_H
 #define BS_JOB_LIFETIME_H
 
+#include "base/clock.h"
 #include "queue/queue_state.h"
 
 /* Creates a job for a tube, not yet in the queue, with zeroed attributes or without. NULL without memory. */
@@ -21,16 +22,40 @@ typedef struct {
     uint32_t pri;
     uint32_t delay; /* seconds */
     uint32_t ended; /* BS_ENDED_MOVED, or BS_ENDED_DEAD_LETTERED */
+    uint64_t session; /* that waits for the end; 0: none */
 } bs_job_target;
 
-enum { BS_MOVE_NOT_REMOVED = 1 }; /* the copy is there, and the job still is */
+enum { BS_MOVE_NOT_REMOVED = 1 /* the copy is there, and the job still is */, BS_MOVE_WAITS };
 
-/* Moves a job, whose body is in memory, to a tube of this shard, as another job: the copy is written first, so a crash
- * leaves the job, the copy or both. The job loses its key and its other attributes. 0 and the id of the copy; -ENOSPC
- * or -ENOMEM: nothing has changed, and an unused tube is freed; or BS_MOVE_NOT_REMOVED. */
+/* How long a moving job is held at most, until it times out like a reserved one. */
+#define BS_MOVE_NS (3600 * BS_SECOND)
+
+/* Moves a job, whose body is in memory, to a tube of this shard, as another job. The job loses its key and its other
+ * attributes.
+ *
+ * The copy is written first, and the job's end only when the copy is on disk, because a power cut may keep any part of
+ * what was written since the last sync. Until then a session of the queue, the mover, holds the job. So a crash leaves
+ * the job, the copy or both.
+ *
+ * BS_MOVE_WAITS, or 0 if nothing is synced, and the id of the copy; -ENOSPC or -ENOMEM: nothing has changed, and an
+ * unused tube is freed; or BS_MOVE_NOT_REMOVED. */
 int bs_queue_move(bs_queue *queue, bs_job *job, bs_job_target to, uint64_t *id, bs_now now);
 
-/* The two parts of it. The copy is not yet in the queue; NULL without memory. */
+/* The end of a move that waited. */
+typedef struct {
+    uint64_t session; /* of bs_job_target */
+    uint64_t copy;
+    bool failed;
+} bs_ended_move;
+
+bool bs_queue_move_due(const bs_queue *queue);
+
+/* Ends the next move whose copy is on disk; false without one. */
+bool bs_queue_end_next_move(bs_queue *queue, bs_ended_move *ended, bs_now now);
+
+void bs_queue_free_moves(bs_queue *queue);
+
+/* Two parts of it. The copy is not yet in the queue; NULL without memory. 0 or BS_MOVE_NOT_REMOVED. */
 bs_job *bs_queue_copy_job(bs_queue *queue, const bs_job *job, const bs_job_target *to);
 int bs_queue_end_moved(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now);
 

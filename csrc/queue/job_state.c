@@ -249,6 +249,24 @@ void bs_job_make_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_
     bs_schedule_session(queue, session);
 }
 
+void bs_job_hold(bs_queue *queue, bs_session *session, bs_job *job, int64_t at, bs_now now)
+{
+    bs_tube *tube = job->tube;
+    const bool claiming = session->claiming;
+    const int64_t paced_until = tube->paced_until;
+    session->claiming = true; /* nothing is counted or written */
+    bs_job_make_reserved(queue, session, job, now);
+    session->claiming = claiming;
+    job->reserves--;
+    if (tube->paced_until != paced_until) { /* it took a token */
+        bs_throttle_return_token(queue, tube, now);
+        bs_schedule_tube(queue, tube);
+    }
+    job->at = at;
+    bs_heap_change(&session->reserved, &bs_job_kind, job->place, at);
+    bs_schedule_session(queue, session);
+}
+
 void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     /* A claimed job may be put back, so no later job is handed out before. */

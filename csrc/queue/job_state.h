@@ -28,6 +28,9 @@ bool bs_job_load(bs_queue *queue, bs_job *job, bs_now now);
 /* Removes a job from its structure and reserves it for a session. */
 void bs_job_make_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
 
+/* Reserves a job for a session, which holds it until `at` (mono), without a trace of a reserve. */
+void bs_job_hold(bs_queue *queue, bs_session *session, bs_job *job, int64_t at, bs_now now);
+
 /* The job was not ready when it was reserved. */
 #define BS_NEVER_READY INT64_MIN
 

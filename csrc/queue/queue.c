@@ -43,6 +43,7 @@ void bs_queue_free(bs_queue *queue)
     bs_key_table_free(&queue->key_holders);
     bs_ended_free(&queue->ended_keys);
     bs_job_waits_free(queue);
+    bs_queue_free_moves(queue);
     bs_sessions_free(&queue->sessions);
     bs_tubes_free(&queue->tubes);
     bs_tubes_free(&queue->remote_tubes);

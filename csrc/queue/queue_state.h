@@ -22,6 +22,7 @@ typedef enum {
 
 /* job_waits.h. All zeros is empty. */
 typedef struct bs_job_wait bs_job_wait;
+typedef struct bs_job_move bs_job_move;
 
 typedef struct {
     bs_job_wait **buckets;
@@ -68,6 +69,9 @@ typedef struct {
     int64_t buried_sequence;
     int64_t last_buried_at;            /* wall; the times of burying rise even if the clock is set back */
     bs_job_waits job_waits;
+    bs_job_move *first_move;           /* to tubes of this shard, in the order of their copies (job_lifetime.h) */
+    bs_job_move *last_move;
+    uint64_t mover;                    /* the session that holds their jobs; 0: none yet */
     /* Called when a wait has ended. With DELETED, BURIED and NOT_FOUND the session still waits (job_waits.h). */
     void (*served)(void *context, bs_session *session, bs_served how, bs_job *job, bs_now now);
     void *context;

@@ -128,7 +128,7 @@ static bool dead_letter(bs_queue *queue, bs_job *job, const char *name, bs_now n
         return false;
     }
     uint64_t id;
-    const int error = bs_queue_move(queue, job, (bs_job_target){tube, job->pri, 0, BS_ENDED_DEAD_LETTERED}, &id, now);
+    const int error = bs_queue_move(queue, job, (bs_job_target){tube, job->pri, 0, BS_ENDED_DEAD_LETTERED, 0}, &id, now);
     if (error == BS_MOVE_NOT_REMOVED)
         bury(queue, job, now); /* the binlog has failed, and nothing is acknowledged any more */
     return error >= 0;

@@ -18,6 +18,7 @@
 #include "workers/barrier.h"
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
+#include "workers/remote_moves.h"
 #include "workers/reserve_requests.h"
 
 enum { FDS_PER_MESSAGE = 64 };
@@ -244,6 +245,8 @@ void bs_core_run_runnable(bs_core *core, bs_now now)
     for (;;) {
         bs_reserves_run(&core->server, now);
         bs_long_commands_run_unconnected(&core->server, now);
+        if (bs_moves_due(&core->server))
+            bs_moves_run(&core->server, now);
         bs_session *session = runnable->first;
         if (!session)
             return;

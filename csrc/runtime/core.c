@@ -269,7 +269,7 @@ int bs_core_commit(bs_core *core, bs_now now)
     do {
         bs_core_run_runnable(core, now);
         error = bs_round_commit(core, now, true);
-    } while (!error && bs_job_waits_answer(&core->server.queue, UINT32_MAX, now) > 0);
+    } while (!error && (bs_job_waits_answer(&core->server.queue, UINT32_MAX, now) > 0 || bs_moves_due(&core->server)));
     if (!error)
         bs_latency_end(&core->server.latency, now.mono);
     return error;

@@ -93,7 +93,7 @@ static void run_more_input(bs_core *core, bs_now now)
 static bool has_work(const bs_core *core)
 {
     return core->server.runnable.first || core->server.more_input.first || core->server.reserving.first ||
-           core->server.first_long_command || core->server.answered_moves || bs_job_waits_due(&core->server.queue) ||
+           core->server.first_long_command || bs_moves_due(&core->server) || bs_job_waits_due(&core->server.queue) ||
            bs_barrier_busy(&core->server) || bs_links_have_messages(core);
 }
 
@@ -203,9 +203,21 @@ int bs_round_poll(bs_core *core, bool wait, bs_now now)
     return ended < 0 ? BS_ERR_BINLOG : 0;
 }
 
+/* Syncs the copies of moves within this shard, so that a stop leaves no job and its copy. */
+static int end_moves(bs_core *core, bs_now now)
+{
+    bs_binlog *binlog = core->binlog;
+    if (!core->server.queue.first_move || !binlog)
+        return 0;
+    if (bs_binlog_poll(binlog, true, now) < 0 || bs_binlog_write(binlog, now) < 0 || bs_binlog_sync_here(binlog, now) < 0)
+        return BS_ERR_BINLOG;
+    bs_moves_run(&core->server, now);
+    return 0;
+}
+
 int bs_round_stop(bs_core *core, bs_now now)
 {
-    if (bs_binlog_stop(core->binlog, now) != 0) {
+    if (end_moves(core, now) != 0 || bs_binlog_stop(core->binlog, now) != 0) {
         set_fatal(core);
         return BS_ERR_BINLOG;
     }
@@ -233,8 +245,8 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
     for (int i = 0; i < count; i++)
         take_event(core, &events[i], now);
     bs_links_read_rings(core, now);
-    if (core->server.answered_moves)
-        bs_remote_moves_run(&core->server, now);
+    if (bs_moves_due(&core->server))
+        bs_moves_run(&core->server, now);
     do {
         run_list(core, &core->server.runnable, bs_connection_run, now);
         bs_reserves_run(&core->server, now);

@@ -14,8 +14,6 @@
 #include "server/replies.h"
 #include "workers/remote_commands.h"
 
-enum { ATTEMPT_S = 3600 }; /* a worker that does not answer is replaced long before */
-
 #define INTERNAL_ERROR "INTERNAL_ERROR\r\n"
 #define OUT_OF_MEMORY "OUT_OF_MEMORY\r\n"
 
@@ -35,26 +33,6 @@ struct bs_remote_move {
 };
 
 /* --- the job meanwhile ------------------------------------------------------------------------------------ */
-
-/* Lets a session hold the job until `at`, without a trace of a reserve. */
-static void hold(bs_server *server, bs_session *session, bs_job *job, int64_t at, bs_now now)
-{
-    bs_queue *queue = &server->queue;
-    bs_tube *tube = job->tube;
-    const bool claiming = session->claiming;
-    const int64_t paced_until = tube->paced_until;
-    session->claiming = true; /* nothing is counted or written */
-    bs_job_make_reserved(queue, session, job, now);
-    session->claiming = claiming;
-    job->reserves--;
-    if (tube->paced_until != paced_until) { /* it took a token */
-        bs_throttle_return_token(queue, tube, now);
-        bs_schedule_tube(queue, tube);
-    }
-    job->at = at;
-    bs_heap_change(&session->reserved, &bs_job_kind, job->place, at);
-    bs_schedule_session(queue, session);
-}
 
 /* The entry of a job that compaction has written while it was held has another state. */
 static void write_state(bs_queue *queue, const bs_remote_move *move, bs_job *job, bs_now now)
@@ -90,7 +68,7 @@ static void restore(bs_server *server, const bs_remote_move *move, bs_job *job, 
     bs_tube *tube = job->tube;
     bs_session *holder = bs_sessions_find(&queue->sessions, move->holder);
     if (holder) {
-        hold(server, holder, job, move->at, now);
+        bs_job_hold(queue, holder, job, move->at, now);
     } else if (move->state == BS_RESERVED) {
         bs_queue_return(queue, job, now);
     } else if (!move->truncated || bs_queue_remove(queue, job, BS_ENDED_TRUNCATED, now) != 0) {
@@ -175,7 +153,7 @@ void bs_remote_move_begin(bs_server *server, bs_session *session, bs_job *job, c
     if (bs_binlog_reserve_age(server->queue.binlog, job, now))
         bs_binlog_append_deferred(server->queue.binlog, job, 0, now); /* its end has no space for it */
     move->at = job->at;
-    hold(server, mover, job, now.mono + ATTEMPT_S * BS_SECOND, now);
+    bs_job_hold(&server->queue, mover, job, now.mono + BS_MOVE_NS, now);
     bs_remote_moves *moves = &server->moves[shard];
     *(moves->last ? &moves->last->next : &moves->first) = move;
     moves->last = move;
@@ -215,6 +193,22 @@ void bs_remote_moves_restart(bs_server *server, uint32_t shard)
     bs_remote_moves_fail(server, shard);
 }
 
+static void reply(bs_server *server, uint64_t id, uint64_t copy, const char *error)
+{
+    bs_session *session = bs_sessions_find(&server->queue.sessions, id);
+    if (!session)
+        return;
+    const bs_hold written = bs_binlog_hold(server->queue.binlog);
+    if (error)
+        bs_reply(server, session, error, written);
+    else
+        bs_reply_number(server, session, "MOVED", copy, written);
+    session->parked = false;
+    if (!session->proxy)
+        bs_latency_replied(&server->latency, session, session->verb, session->since);
+    bs_session_list_add(&server->runnable, session);
+}
+
 static void end(bs_server *server, uint32_t shard, bs_remote_move *move, bs_now now)
 {
     bs_queue *queue = &server->queue;
@@ -227,22 +221,14 @@ static void end(bs_server *server, uint32_t shard, bs_remote_move *move, bs_now 
         move->error = INTERNAL_ERROR;
     if (held && move->error)
         restore(server, move, job, now);
-    bs_session *session = bs_sessions_find(&queue->sessions, move->session);
-    if (!session)
-        return;
-    const bs_hold written = bs_binlog_hold(queue->binlog);
-    if (move->error)
-        bs_reply(server, session, move->error, written);
-    else
-        bs_reply_number(server, session, "MOVED", move->copy, written);
-    session->parked = false;
-    if (!session->proxy)
-        bs_latency_replied(&server->latency, session, session->verb, session->since);
-    bs_session_list_add(&server->runnable, session);
+    reply(server, move->session, move->copy, move->error);
 }
 
-void bs_remote_moves_run(bs_server *server, bs_now now)
+void bs_moves_run(bs_server *server, bs_now now)
 {
+    bs_ended_move ended;
+    while (bs_queue_end_next_move(&server->queue, &ended, now))
+        reply(server, ended.session, ended.copy, ended.failed ? INTERNAL_ERROR : NULL);
     for (uint32_t shard = 0; shard < server->queue.workers && server->answered_moves > 0; shard++) {
         bs_remote_moves *moves = &server->moves[shard];
         while (moves->first && moves->first->answered) {

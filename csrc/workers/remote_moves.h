@@ -30,8 +30,13 @@ void bs_remote_moves_restart(bs_server *server, uint32_t shard);
 /* Returns whether a move must wait until the other worker has taken earlier ones; then the session is stalled. */
 bool bs_remote_move_stalls(bs_server *server, bs_session *session, const bs_command *command);
 
-/* Ends the answered moves and replies to their clients. */
-void bs_remote_moves_run(bs_server *server, bs_now now);
+/* Ends the moves whose copies are on disk, also those within this shard (job_lifetime.h), and replies to their clients. */
+void bs_moves_run(bs_server *server, bs_now now);
+
+static inline bool bs_moves_due(const bs_server *server)
+{
+    return server->answered_moves > 0 || bs_queue_move_due(&server->queue);
+}
 
 void bs_remote_moves_free(bs_server *server);
 

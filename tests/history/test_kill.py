@@ -17,6 +17,7 @@ from processes import eventually
 from beanstalkd_py.history.store import Message, Options, Store
 from beanstalkd_py.history.verify import verify
 
+START_S = 30.0
 WRITER = """
 import sys
 from beanstalkd_py.history.store import Message, Options, Sizes, Store
@@ -48,7 +49,7 @@ def write_until_killed(folder: Path, seconds: float, acknowledged: Path) -> None
         child = subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=out)
     try:
         before = acknowledged.stat().st_size
-        assert eventually(lambda: acknowledged.stat().st_size > before)
+        assert eventually(lambda: acknowledged.stat().st_size > before, START_S)
         time.sleep(seconds)
         assert child.poll() is None
     finally:
