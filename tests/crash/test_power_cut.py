@@ -475,7 +475,17 @@ def test_jobs_that_a_policy_moves_are_in_one_of_the_tubes(recording: Recording) 
                 recording.cut()
                 acknowledged[recording.cuts[-1].at] = set(bodies)
             assert client.stats(b"stats-tube dead")["current-jobs-ready"] == str(len(bodies))
+            jobs = []
+            for number in range(4):
+                bodies.add(body := b"unsynced %d of %d" % (number, restart))
+                jobs.append(client.put(body))
+                client.ask(b"reserve-job %d\r\n" % jobs[-1])
             recording.hold_syncs()
+            size = recording.size
+            client.send(b"".join(b"release %d 0 0\r\n" % job for job in jobs))
+            assert eventually(lambda size=size: recording.size > size, SOON_S)
+            recording.cut()
+            acknowledged[recording.cuts[-1].at] = set(bodies)
             with recording.ready_to_kill():
                 server.kill()
             recording.release_syncs()
