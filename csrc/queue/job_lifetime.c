@@ -205,6 +205,8 @@ struct bs_job_move {
     uint64_t copy;
     uint64_t generation; /* of the copy's entry */
     uint32_t ended;
+    int64_t deadline;    /* of the reserve that the job's last entry will record; 0: none */
+    uint32_t file;       /* of the job's full entry */
 };
 
 static bs_session *mover_of(bs_queue *queue)
@@ -218,17 +220,17 @@ static bs_session *mover_of(bs_queue *queue)
     return mover;
 }
 
-/* The entry of such an end has no space for the reserve. */
-static void write_reserve(bs_queue *queue, bs_job *job, bs_now now)
+/* The last entry of a job that a client moves has no space for the reserve. */
+static void write_reserve(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
 {
-    if (bs_binlog_reserve_age(queue->binlog, job, now))
+    if (ended == BS_ENDED_MOVED && bs_binlog_reserve_age(queue->binlog, job, now))
         bs_binlog_append_deferred(queue->binlog, job, 0, now);
 }
 
 int bs_queue_end_moved(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
 {
     bs_queue_free_key(queue, job);
-    write_reserve(queue, job, now);
+    write_reserve(queue, job, ended, now);
     return bs_queue_remove(queue, job, ended, now) == 0 ? 0 : BS_MOVE_NOT_REMOVED;
 }
 
@@ -251,7 +253,9 @@ static void await_sync(bs_queue *queue, bs_session *mover, bs_job *job, bs_job_m
 {
     move->job = job->id;
     move->generation = bs_binlog_generation(queue->binlog);
-    write_reserve(queue, job, now);
+    write_reserve(queue, job, move->ended, now);
+    move->file = job->file;
+    move->deadline = bs_binlog_reserve_age(queue->binlog, job, now) ? job->at : 0;
     bs_job_hold(queue, mover, job, now.mono + BS_MOVE_NS, now);
     *(queue->last_move ? &queue->last_move->next : &queue->first_move) = move;
     queue->last_move = move;
@@ -295,6 +299,10 @@ bool bs_queue_end_next_move(bs_queue *queue, bs_ended_move *ended, bs_now now)
     bs_job *job = bs_job_table_find(&queue->jobs, move->job);
     const bs_session *mover = bs_sessions_find(&queue->sessions, queue->mover);
     const bool held = job && job->state == BS_RESERVED && bs_job_holder(queue, job) == mover;
+    if (held && move->deadline && job->file == move->file) { /* else a copy has recorded it */
+        job->at = move->deadline;
+        job->reserve_written = 0;
+    }
     *ended = (bs_ended_move){move->session, move->copy, !held || bs_queue_end_moved(queue, job, move->ended, now) != 0};
     if (held && ended->failed)
         bs_job_bury(queue, job, now); /* the binlog has failed, and nothing is acknowledged any more */

@@ -311,7 +311,11 @@ def test_replies_are_the_same_with_and_without_a_history(
     steps: list[tuple[int, tuple[object, ...]]],
     interval: int,
 ) -> None:
-    """Byte for byte, with files so small that they are compacted and renamed all the time."""
+    """Byte for byte, with files so small that they are compacted and renamed all the time.
+
+    With -f MS the reply to a move waits for a sync, whose time depends on the entries before.
+    """
+    steps = [step for step in steps if interval <= 0 or step[1][0] != "move"]
     seen = []
     for history in (False, True):
         folder = tmp_path_factory.mktemp("binlog")

@@ -131,7 +131,7 @@ def test_the_last_entry_records_which_policy_ended_a_job(
     assert {job: row["ended"] for job, row in last.items()} == ends
     with_reserve = {row["ended"] for row in last.values() if row["reserved_at"]}
     is_short = history and held_ns < SECOND
-    assert with_reserve == ({"discarded"} if is_short else set())
+    assert with_reserve == ({"dead-lettered", "discarded"} if is_short else set())
     assert all(entry.checksum_is_right for entry in read_folder(folder))
     with Rig(folder) as rig:
         assert [rig.client().body(job) for job in ends] == [None] * 4
