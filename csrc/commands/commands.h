@@ -15,6 +15,9 @@ void bs_count_bad_line(bs_server *server, bs_session *session, const char *line,
  * it. */
 void bs_command_done(bs_server *server, bs_session *session, uint32_t outstanding);
 
+/* Executes the line of a put (put.c): begins to collect its body, or refuses it. */
+void bs_execute_put(bs_server *server, bs_session *session, const bs_command *command, bs_now now);
+
 /* Sets the options of the session's next put from the arguments of `with`, or from those of a job that has `moved` here.
  * Returns false without memory. */
 bool bs_execute_with(bs_session *session, const char *text, size_t length, bool moved);
