@@ -119,7 +119,7 @@ size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, 
 #define BS_RESERVE_AGE_MAX (UINT32_MAX >> 1)
 
 /* Returns the `extra` of an Invalid entry. A reserve that is too long ago for it is left out: unless the disk was full,
- * it has an entry of its own since BS_PENDING_RESERVE_NS. */
+ * it has an entry of its own since BS_PENDING_RESERVE_NS. So is that of a job that was moved or truncated. */
 uint32_t bs_entry_extra_of_end(uint32_t ended, uint32_t reserve_age);
 
 /* Writes an Invalid short entry that records only an id. */

@@ -54,7 +54,7 @@ void bs_command_done(bs_server *server, bs_session *session, uint32_t outstandin
         bs_latency_replied(&server->latency, session, session->verb, BS_SINCE_NOW);
 }
 
-/* --- with -------------------------------------------------------------------------------------------------- */
+/* --- with ------------------------------------------------------------------------------------------------- */
 
 static void do_with(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {

@@ -207,8 +207,9 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
         server->queue.counters->policy_actions[BS_POLICY_DUPLICATE]++;
         bs_reply_number(server, session, "INSERTED", owner.id, owner.hold);
     } else if (!remote) {
+        const bs_binlog *binlog = server->queue.binlog;
         bs_reply_number(server, session, "INSERTED", id,
-                        is_moved(session) ? bs_binlog_hold_until_sync(server->queue.binlog) : bs_binlog_hold(server->queue.binlog));
+                        is_moved(session) ? bs_binlog_hold_until_sync(binlog) : bs_binlog_hold(binlog));
     }
     if (session->put_options)
         bs_session_drop_put_options(session);

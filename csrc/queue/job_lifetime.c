@@ -212,11 +212,10 @@ struct bs_job_move {
 static bs_session *mover_of(bs_queue *queue)
 {
     bs_session *mover = bs_sessions_find(&queue->sessions, queue->mover);
-    if (mover || !(mover = bs_refs_open_proxy(queue)))
+    if (mover)
         return mover;
-    mover->peer = (uint8_t)queue->shard;
-    mover->mover = true;
-    queue->mover = mover->id;
+    mover = bs_refs_open_mover(queue);
+    queue->mover = mover ? mover->id : 0;
     return mover;
 }
 

@@ -107,7 +107,7 @@ struct bs_session {
     bool barrier_global : 1;  /* `barrier_bytes` is of a global barrier */
     bool barrier_overdue : 1; /* and some workers did not answer in time */
     bool moved : 1;           /* its connection has migrated */
-    bool mover : 1;           /* a proxy by which jobs move to another worker (remote_moves.h) */
+    bool mover : 1;           /* a proxy that holds jobs that move to another tube (job_lifetime.h) */
     bool finding_job : 1;     /* Python looks for the worker that has the command's job */
     uint8_t peer;
     uint16_t batch;           /* most jobs of the reserve-batch that is executed; 0: a reserve of one */

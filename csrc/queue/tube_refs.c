@@ -231,6 +231,16 @@ bs_session *bs_refs_open_proxy(bs_queue *queue)
     return session;
 }
 
+bs_session *bs_refs_open_mover(bs_queue *queue)
+{
+    bs_session *session = bs_refs_open_proxy(queue);
+    if (!session)
+        return NULL;
+    session->peer = (uint8_t)queue->shard;
+    session->mover = true;
+    return session;
+}
+
 static void stop_watching(bs_queue *queue, const bs_session *session, bs_tube *tube)
 {
     remove_ref(queue, tube, session->proxy ? &tube->pins : &tube->watchers);

@@ -31,6 +31,9 @@ bs_session *bs_refs_open_session(bs_queue *queue, bool moved);
 /* Opens a session that uses and watches nothing and is not counted. */
 bs_session *bs_refs_open_proxy(bs_queue *queue);
 
+/* Opens a mover, which holds jobs that move to another tube (job_lifetime.h, remote_moves.h). */
+bs_session *bs_refs_open_mover(bs_queue *queue);
+
 /* 0 or -ENOMEM. The name must be valid. */
 int bs_refs_use(bs_queue *queue, bs_session *session, const char *name, size_t length);
 int bs_refs_watch(bs_queue *queue, bs_session *session, const char *name, size_t length);

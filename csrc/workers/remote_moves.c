@@ -86,12 +86,10 @@ static bs_session *mover_to(bs_server *server, uint32_t shard)
     if (mover)
         return mover;
     bs_remote_moves_fail(server, shard); /* no answer can come any more */
-    mover = bs_refs_open_proxy(&server->queue);
+    mover = bs_refs_open_mover(&server->queue);
     if (!mover)
         return NULL;
-    mover->peer = (uint8_t)server->queue.shard;
     mover->verb = BS_UNTIMED;
-    mover->mover = true;
     moves->mover = mover->id;
     return mover;
 }
