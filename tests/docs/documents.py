@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,25 +33,25 @@ class Document:
         self.name = str(path.relative_to(ROOT))
         self.text = path.read_text()
 
-    @property
+    @cached_property
     def blocks(self) -> list[Block]:
         return [Block(found["language"], found["text"]) for found in _FENCE.finditer(self.text)]
 
-    @property
+    @cached_property
     def prose(self) -> str:
         """Return the text without fenced blocks."""
         return _FENCE.sub("", self.text)
 
-    @property
+    @cached_property
     def code(self) -> set[str]:
         """Return the inline code of the prose."""
         return set(_CODE.findall(self.prose))
 
-    @property
+    @cached_property
     def links(self) -> set[str]:
         return set(_LINK.findall(_CODE.sub("", self.prose)))
 
-    @property
+    @cached_property
     def anchors(self) -> set[str]:
         """Return the anchors of the headings, as GitHub and MyST derive them."""
         return {_slug(title) for title in _HEADING.findall(self.prose)}
@@ -88,8 +88,9 @@ def _files_below(folder: Path) -> Iterator[str]:
 
 @cache
 def documents() -> list[Document]:
-    return [Document(ROOT / path) for path in sorted(tree_files()) if path.endswith(".md")]
+    return [document(path) for path in sorted(tree_files()) if path.endswith(".md")]
 
 
+@cache
 def document(name: str) -> Document:
-    return next(one for one in documents() if one.name == name)
+    return Document(ROOT / name)
