@@ -50,15 +50,20 @@ class Load:
     """A load on connected sockets, which the caller closes."""
 
     def __init__(
-        self, depth: int, body_bytes: int, interval_s: float = 0.0, pri_spread: int = 1
+        self,
+        depth: int,
+        body_bytes: int,
+        interval_s: float = 0.0,
+        pri_spread: int = 1,
+        unique: bool = False,
     ) -> None:
         """Each connection has `depth` commands of one kind in flight.
 
         `interval_s` is the time between two batches of puts of a connection, `pri_spread` the
-        number of random priorities. Raises OSError.
+        number of random priorities. With `unique` every put has a random key. Raises OSError.
         """
         interval_ns = round(interval_s * NS_PER_S)
-        plan = ffi.new("bs_load_plan *", (depth, body_bytes, pri_spread, interval_ns))
+        plan = ffi.new("bs_load_plan *", (depth, body_bytes, pri_spread, interval_ns, unique))
         created = ffi.new("bs_load **")
         raise_errno(lib.bs_load_new(plan, created))
         self._load = ffi.gc(created[0], lib.bs_load_free)

@@ -3,8 +3,8 @@
  * Independent of the server in this package. Sockets are connected, and use and watch their tubes, before bs_load_add;
  * the caller closes them.
  *
- * A command costs little CPU time, so that the server is the bottleneck: puts and reserves are built once and shared;
- * the digits of RESERVED ids are copied into the deletes; one recv and one clock reading serve all replies that have
+ * A command costs little CPU time, so that the server is the bottleneck: puts and reserves are built once and shared
+ * (with `unique` each connection writes its own puts); the digits of RESERVED ids are copied into the deletes; one recv and one clock reading serve all replies that have
  * arrived; bodies are skipped by count; only an incomplete reply line is kept for the next recv.
  */
 #ifndef BS_LOAD_H
@@ -31,6 +31,7 @@ typedef struct {
     uint32_t body;       /* of a job */
     uint32_t pri_spread; /* number of random priorities from 1024 on; 0 means 1 */
     int64_t interval_ns; /* between two batches of puts of a connection; 0: none */
+    uint32_t unique;     /* not 0: each put follows a `with` that gives it a random key */
 } bs_load_plan;
 
 /* Returns 0 or a negative errno; after 0 the caller owns *created. bs_load_free ignores NULL. */

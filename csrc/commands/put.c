@@ -66,14 +66,18 @@ static bool needs_attributes(const bs_session *session)
     return (by_policy || (options && (options->expires || options->key))) && !tube->remote;
 }
 
-static void set_attributes(const bs_put_options *options, const bs_job *job)
+static void set_attributes(const bs_queue *queue, const bs_put_options *options, const bs_job *job)
 {
     bs_job_attributes *attributes = bs_job_attributes_of(job);
     attributes->expires = options->expires;
     attributes->window = options->window;
-    if (options->key)
-        bs_unique_key(attributes->key, job->tube->name, job->tube->name_length, BS_KEY_CHOSEN, options->key,
-                      options->key_length);
+    if (!options->key)
+        return;
+    bs_unique_key(attributes->key, job->tube->name, job->tube->name_length, BS_KEY_CHOSEN, options->key,
+                  options->key_length);
+    /* owner_of_key looks for it when the body is there. Among many keys the places are not in the cache. */
+    bs_key_table_prefetch(&queue->key_holders, attributes->key);
+    bs_key_table_prefetch(&queue->ended_keys.by_key, attributes->key);
 }
 
 /* Begins to collect the body, or refuses the put. */
@@ -112,7 +116,7 @@ static void begin_put(bs_server *server, bs_session *session, const bs_command *
     job->pri = command->pri;
     set_times(server, session, job, command);
     if (attributes && session->put_options)
-        set_attributes(session->put_options, job);
+        set_attributes(&server->queue, session->put_options, job);
     session->incoming = job;
     session->remaining = job->body_size;
     session->input = BS_INPUT_BODY;

@@ -26,7 +26,7 @@ static uint32_t read_word(const uint8_t *at)
 }
 
 /* The function G of the RFC. */
-static void mix(uint32_t v[WORDS], const size_t at[4], uint32_t x, uint32_t y)
+static inline __attribute__((always_inline)) void mix(uint32_t v[WORDS], const size_t at[4], uint32_t x, uint32_t y)
 {
     uint32_t *a = &v[at[0]], *b = &v[at[1]], *c = &v[at[2]], *d = &v[at[3]];
     *a += *b + x;
@@ -51,7 +51,10 @@ static void compress(bs_blake2s *hash, const uint8_t *block, uint64_t bytes, uin
     v[12] ^= (uint32_t)(bytes & UINT32_MAX);
     v[13] ^= (uint32_t)(bytes >> 32);
     v[14] ^= last;
+    /* So that the indexes are constants, and v stays in registers: 0.19 us instead of 0.48. */
+#pragma GCC unroll 10
     for (size_t round = 0; round < ROUNDS; round++)
+#pragma GCC unroll 8
         for (size_t i = 0; i < 8; i++)
             mix(v, at[i], message[order[round][2 * i]], message[order[round][2 * i + 1]]);
     for (size_t i = 0; i < 8; i++)

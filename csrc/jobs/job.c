@@ -78,7 +78,7 @@ uint64_t bs_job_bytes(uint32_t body_size)
 
 uint64_t bs_job_record_bytes(const bs_job *job)
 {
-    enum { KEY_ENTRY = 16 }; /* in the table of keys */
+    enum { KEY_ENTRY = 32 }; /* in the table of keys, which is half full */
     if (job->has_attributes)
         return memory_of(size_with_attributes(job->body_size, job->separate)) + KEY_ENTRY;
     return job->separate ? memory_of(record_size(0, true)) : bs_job_bytes(job->body_size);

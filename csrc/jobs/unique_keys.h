@@ -45,7 +45,7 @@ typedef struct bs_ended_keys {
     bs_heap by_time;
 } bs_ended_keys;
 
-enum { BS_ENDED_KEY_MEMORY = 96 }; /* bytes of a record with its places in table and heap */
+enum { BS_ENDED_KEY_MEMORY = 112 }; /* bytes of a record with its places in table and heap */
 
 /* Returns the record of a key, or NULL. */
 bs_ended_key *bs_ended_find(const bs_ended_keys *keys, const uint8_t key[BS_KEY_BYTES]);

@@ -31,6 +31,7 @@ typedef struct client {
     uint64_t sent_ns;
     uint64_t due_ns;       /* with a rate: of the next puts */
     struct client *next_resting;
+    char *puts;            /* owned; NULL: those of the load */
     const char *out;
     size_t out_left;
     bs_replies replies;
@@ -88,11 +89,28 @@ static size_t write_put(bs_load *load, char *to)
 {
     const uint32_t spread = load->plan.pri_spread;
     const uint64_t pri = 1024 + (spread > 1 ? next_random(load) % spread : 0);
-    const int header =
-        snprintf(to, PUT_HEADER_MAX, "put %" PRIu64 " 0 %d %" PRIu32 "\r\n", pri, JOB_TTR, load->plan.body);
+    int header = 0;
+    if (load->plan.unique)
+        header = snprintf(to, PUT_HEADER_MAX, "with unique=%016" PRIx64 "\r\n", next_random(load));
+    header += snprintf(to + header, PUT_HEADER_MAX, "put %" PRIu64 " 0 %d %" PRIu32 "\r\n", pri, JOB_TTR,
+                       load->plan.body);
     memset(to + header, 'x', load->plan.body);
     memcpy(to + header + load->plan.body, "\r\n", 2);
     return (size_t)header + load->plan.body + 2;
+}
+
+/* Returns the bytes of a batch. */
+static size_t write_puts(bs_load *load, char *to)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < load->plan.depth; i++)
+        bytes += write_put(load, to + bytes);
+    return bytes;
+}
+
+static size_t puts_bytes_max(const bs_load *load)
+{
+    return load->plan.depth * (2 * PUT_HEADER_MAX + (size_t)load->plan.body + 2);
 }
 
 static char *repeated(const char *line, size_t times)
@@ -107,14 +125,13 @@ static char *repeated(const char *line, size_t times)
 static bool build(bs_load *load)
 {
     const size_t depth = load->plan.depth;
-    load->puts = malloc(depth * (PUT_HEADER_MAX + (size_t)load->plan.body + 2));
+    load->puts = malloc(puts_bytes_max(load));
     load->reserves = repeated(RESERVE, depth);
     load->reserves_now = repeated(RESERVE_NOW, depth);
     load->input = malloc(BS_REPLY_LINE_MAX + INPUT_BYTES);
     if (!load->puts || !load->reserves || !load->reserves_now || !load->input)
         return false;
-    for (size_t i = 0; i < depth; i++)
-        load->puts_bytes += write_put(load, load->puts + load->puts_bytes);
+    load->puts_bytes = write_puts(load, load->puts);
     return true;
 }
 
@@ -127,6 +144,8 @@ int bs_load_new(const bs_load_plan *plan, bs_load **created)
         return -ENOMEM;
     load->plan = *plan;
     load->random = UINT64_C(88172645463325252);
+    if (plan->unique) /* no other load has these keys */
+        load->random ^= now_ns();
     load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     int error = load->epoll_fd < 0 ? -errno : build(load) ? 0 : -ENOMEM;
     if (error)
@@ -136,13 +155,19 @@ int bs_load_new(const bs_load_plan *plan, bs_load **created)
     return error;
 }
 
+static void free_client(client *c)
+{
+    free(c->replies.deletes);
+    free(c->puts);
+    free(c);
+}
+
 void bs_load_free(bs_load *load)
 {
     if (!load)
         return;
     for (size_t i = 0; i < load->count; i++) {
-        free(load->clients[i]->replies.deletes);
-        free(load->clients[i]);
+        free_client(load->clients[i]);
     }
     free(load->clients);
     free(load->puts);
@@ -158,20 +183,21 @@ int bs_load_add(bs_load *load, int fd, int role)
 {
     load->clients = bs_must_grow_u32(load->clients, load->count, &load->capacity, sizeof(client *));
     client *c = calloc(1, sizeof *c);
-    char *deletes = c ? malloc((size_t)load->plan.depth * BS_DELETE_MAX) : NULL;
-    if (!deletes) {
-        free(c);
+    if (!c)
         return -ENOMEM;
-    }
     c->fd = fd;
     c->role = role;
     c->finished = true; /* until bs_load_start */
-    c->replies.deletes = deletes;
+    c->replies.deletes = malloc((size_t)load->plan.depth * BS_DELETE_MAX);
+    c->puts = load->plan.unique ? malloc(puts_bytes_max(load)) : NULL;
+    if (!c->replies.deletes || (load->plan.unique && !c->puts)) {
+        free_client(c);
+        return -ENOMEM;
+    }
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data = {.ptr = c}};
     if (epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
         const int error = -errno;
-        free(deletes);
-        free(c);
+        free_client(c);
         return error;
     }
     load->clients[load->count++] = c;
@@ -201,8 +227,8 @@ static int begin_batch(bs_load *load, client *c, int kind, uint64_t now)
     c->sent_ns = now;
     c->pending = load->plan.depth;
     if (kind == BS_LOAD_PUT) {
-        c->out = load->puts;
-        c->out_left = load->puts_bytes;
+        c->out = c->puts ? c->puts : load->puts;
+        c->out_left = c->puts ? write_puts(load, c->puts) : load->puts_bytes;
     } else if (kind == BS_LOAD_RESERVE) {
         const bool waits = c->role != BS_LOAD_DRAIN;
         c->timed_out = false;
@@ -328,6 +354,13 @@ static int report_unexpected(bs_load *load, const client *c, const char *line, s
     return fail(load, names[c->kind], "the reply is not the one expected");
 }
 
+static ptrdiff_t read_reply(const bs_load *load, client *c, const char *bytes, size_t n)
+{
+    if (load->plan.unique && c->kind == BS_LOAD_PUT)
+        return bs_reply_read_unique(bytes, n);
+    return bs_reply_read(&c->replies, c->kind, c->role == BS_LOAD_DRAIN ? UINT64_MAX : load->plan.body, bytes, n);
+}
+
 /* Parses n bytes of replies; adds the number of completed commands to *done. */
 static int consume(bs_load *load, client *c, const char *bytes, size_t n, uint32_t *done)
 {
@@ -339,9 +372,8 @@ static int consume(bs_load *load, client *c, const char *bytes, size_t n, uint32
         } else if (*done >= c->pending) {
             used = -1;
         } else {
-            const bool drains = c->role == BS_LOAD_DRAIN;
-            used = bs_reply_read(&c->replies, c->kind, drains ? UINT64_MAX : load->plan.body, bytes, n);
-            if (used < 0 && drains && c->kind == BS_LOAD_RESERVE && (used = bs_reply_timed_out(bytes, n)) > 0)
+            used = read_reply(load, c, bytes, n);
+            if (used < 0 && c->role == BS_LOAD_DRAIN && c->kind == BS_LOAD_RESERVE && (used = bs_reply_timed_out(bytes, n)) > 0)
                 c->timed_out = true;
         }
         if (used < 0 || (used == 0 && n > sizeof c->replies.tail))

@@ -66,6 +66,12 @@ ptrdiff_t bs_reply_read(bs_replies *replies, int kind, uint64_t body, const char
     return word <= 0 ? word : match_number(bytes, n, (size_t)word, "\r\n", 2);
 }
 
+ptrdiff_t bs_reply_read_unique(const char *bytes, size_t n)
+{
+    const ptrdiff_t word = MATCH(bytes, n, "WITH\r\nINSERTED ");
+    return word <= 0 ? word : match_number(bytes, n, (size_t)word, "\r\n", 2);
+}
+
 ptrdiff_t bs_reply_timed_out(const char *bytes, size_t n)
 {
     return MATCH(bytes, n, "TIMED_OUT\r\n");

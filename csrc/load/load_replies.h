@@ -25,6 +25,9 @@ typedef struct {
  * `body` is the size of a job, UINT64_MAX: any. */
 ptrdiff_t bs_reply_read(bs_replies *replies, int kind, uint64_t body, const char *bytes, size_t n);
 
+/* The same for the two replies to a put after a `with`. */
+ptrdiff_t bs_reply_read_unique(const char *bytes, size_t n);
+
 /* The same for TIMED_OUT. */
 ptrdiff_t bs_reply_timed_out(const char *bytes, size_t n);
 

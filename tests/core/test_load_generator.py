@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from beanstalkd_py.core.load_generator import Command, Load, LoadFailedError, Role
 
-COMMAND = re.compile(rb"put \d+ 0 600 (\d+)\r\n|(reserve[^\r]*)\r\n|delete (\d+)\r\n")
+COMMAND = re.compile(
+    rb"(?:with unique=([0-9a-f]{16})\r\n)?put \d+ 0 600 (\d+)\r\n"
+    rb"|(reserve[^\r]*)\r\n|delete (\d+)\r\n"
+)
 ROUNDS = 4
 
 
@@ -24,6 +27,7 @@ class Scripted:
         self.body = body
         self.jobs: list[int] = []
         self.deleted: list[int] = []
+        self.keys: list[bytes] = []
         self._ids = itertools.count(10**18)
         self._sizes = itertools.cycle(sizes)
         self._in = b""
@@ -32,11 +36,14 @@ class Scripted:
     def take(self, data: bytes) -> None:
         self._in += data
         while found := COMMAND.match(self._in):
-            size, reserve, deleted = found.groups()
+            key, size, reserve, deleted = found.groups()
             end = found.end() + (int(size) + 2 if size else 0)
             if len(self._in) < end:
                 return
             self._in = self._in[end:]
+            if key:
+                self.keys.append(key)
+                self._out += b"WITH\r\n"
             if size:
                 self.jobs.append(next(self._ids))
                 self._out += b"INSERTED %d\r\n" % self.jobs[-1]
@@ -61,13 +68,14 @@ class Scripted:
     depth=st.integers(1, 5),
     body=st.integers(0, 200),
     sizes=st.lists(st.integers(1, 300), min_size=1, max_size=8),
+    unique=st.booleans(),
 )
-def test_replies_in_any_pieces(depth: int, body: int, sizes: list[int]) -> None:
+def test_replies_in_any_pieces(depth: int, body: int, sizes: list[int], unique: bool) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)
         server = Scripted(body, sizes)
-        load = Load(depth, body)
+        load = Load(depth, body, unique=unique)
         load.add(ours.fileno(), Role.CYCLES)
         load.start(0, 3600)
         for _ in range(100_000):
@@ -80,6 +88,7 @@ def test_replies_in_any_pieces(depth: int, body: int, sizes: list[int]) -> None:
                 load.stop()
         assert server.jobs == []
         assert len(set(server.deleted)) == len(server.deleted)
+        assert len(set(server.keys)) == unique * len(server.deleted)
         replies = [load.replies(one) for one in (Command.PUT, Command.RESERVE, Command.DELETE)]
         assert replies == [len(server.deleted)] * 3
         assert load.measured(Command.ALL, (0.5,)).count == 3 * len(server.deleted)

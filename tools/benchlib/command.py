@@ -13,6 +13,7 @@ from pathlib import Path
 
 from . import BenchError
 from .backlog import BACKLOG_SCENARIOS
+from .extensions import EXTENSION_SCENARIOS
 from .history import HISTORY_SCENARIOS
 from .load import PYTHON
 from .placement import PLACEMENTS, placement
@@ -23,7 +24,13 @@ from .scenarios import Bench, Figures, Scenario, Settings, cleaned
 from .servers import ServerSpec
 from .shards import SHARD_SCENARIOS
 
-SCENARIOS = SINGLE_SCENARIOS + SHARD_SCENARIOS + HISTORY_SCENARIOS + BACKLOG_SCENARIOS
+SCENARIOS = (
+    *SINGLE_SCENARIOS,
+    *SHARD_SCENARIOS,
+    *HISTORY_SCENARIOS,
+    *BACKLOG_SCENARIOS,
+    *EXTENSION_SCENARIOS,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
@@ -75,13 +82,19 @@ def build_parser() -> argparse.ArgumentParser:
     add("--placement", choices=PLACEMENTS, help=PLACEMENT_HELP)
     add("--tube-per-connection", action="store_true", help="instead of one tube for all")
     add("--tubes", type=positive, default=30_000, help="tubes of `tubes` (%(default)s)")
-    add("--memory-jobs", type=positive, default=1_000_000, help="jobs of `memory` (%(default)s)")
+    add(
+        "--memory-jobs",
+        type=positive,
+        default=1_000_000,
+        help="jobs of `memory` and `listing` (%(default)s)",
+    )
     add("--heap-jobs", type=positive, default=1_000_000, help="jobs of `heap` (%(default)s)")
     add("--heap-priorities", type=positive, default=1_000_000, help="their priorities")
     add("--heap-both", action="store_true", help="also measure `heap` of the reference")
     add("--idle", type=positive, default=10_000, help="connections of `idle` (%(default)s)")
     add("--restart-jobs", type=positive, default=1_000_000, help="jobs of `restart` (%(default)s)")
     add("--backlog-jobs", type=positive, default=1_000_000, help="jobs of `backlog` (%(default)s)")
+    add("--unique-keys", type=positive, default=10_000_000, help="keys of `unique` (%(default)s)")
     add("--folder", type=Path, default=BUILD / "bench", help="for binlogs (%(default)s)")
     add("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     add("--markdown", action="store_true", help="print the table as Markdown")
@@ -120,6 +133,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
         idle=options.idle,
         restart_jobs=options.restart_jobs,
         backlog_jobs=options.backlog_jobs,
+        unique_keys=options.unique_keys,
         own_tubes=options.tube_per_connection,
     )
 

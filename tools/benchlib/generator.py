@@ -41,7 +41,7 @@ class Generator:
     def __init__(self, port: int, plan: LoadPlan) -> None:
         self._port = port
         self._plan = plan
-        self._load = Load(plan.inflight, plan.body, pri_spread=plan.pri_spread)
+        self._load = Load(plan.inflight, plan.body, pri_spread=plan.pri_spread, unique=plan.unique)
         self._sockets: list[socket.socket] = []
         self._timed_s = 0.0
         self._watched = [b"bench-watch-%d" % number for number in range(plan.watch)]
@@ -52,6 +52,8 @@ class Generator:
             with self._connect() as filler:
                 if plan.watch:
                     self._fill_watched(filler)
+                elif plan.unique:
+                    self._fill_unique(filler, plan.fill)
                 else:
                     self._fill(filler, plan.fill)
                 # A delayed job keeps its tube without a ready job.
@@ -69,8 +71,14 @@ class Generator:
                 _send(client, [b"use %b\r\nwatch %b\r\nignore default\r\n" % (tube, tube)], 3)
             watches = [b"watch %b\r\n" % tube for tube in self._watched]
             _send(client, [*watches, b"ignore default\r\n"] if watches else [], 1)
-            role = Role.DRAIN if watches else Role.CONSUMER if plan.take else Role.CYCLES
-            self._load.add(client.fileno(), role)
+            self._load.add(client.fileno(), self._role())
+
+    def _role(self) -> Role:
+        if self._plan.puts_only:
+            return Role.PRODUCER
+        if self._plan.watch:
+            return Role.DRAIN
+        return Role.CONSUMER if self._plan.take else Role.CYCLES
 
     def run(self) -> None:
         plan = self._plan
@@ -98,6 +106,7 @@ class Generator:
             "p50_us": p50,
             "p99_us": p99,
             "p999_us": p999,
+            "max_us": times.max_s * 1e6,
             "generator_busy_percent": busy,
         }
 
@@ -112,6 +121,13 @@ class Generator:
 
     def _fill(self, filler: socket.socket, jobs: int) -> None:
         _send(filler, (self._put(0, self._plan.body) for _ in range(jobs)), replies=1)
+
+    def _fill_unique(self, filler: socket.socket, jobs: int) -> None:
+        load = Load(BATCH, self._plan.body, unique=True)
+        load.add(filler.fileno(), Role.PRODUCER)
+        load.start(0, LIMIT_S, rounds=-(-jobs // BATCH))
+        while load.run(1.0):
+            pass
 
     def _fill_watched(self, filler: socket.socket) -> None:
         tubes = itertools.islice(itertools.cycle(self._watched), self._plan.fill)

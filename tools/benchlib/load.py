@@ -28,7 +28,8 @@ class LoadPlan:
     with one delayed job each, and opens `idle` connections. With `take` one connection reserves and
     deletes that many jobs instead of cycles, and puts as many back. With `watch` each connection
     watches that many tubes, over which the `fill` jobs are spread in turn, and reserves and deletes
-    until no job is left. `seconds` 0 only prepares.
+    until no job is left. With `unique` every put has a key of its own, also those before the load.
+    With `puts_only` the load leaves its jobs in the server. `seconds` 0 only prepares.
     """
 
     connections: int = 1
@@ -43,6 +44,8 @@ class LoadPlan:
     take: int = 0
     tube_per_connection: bool = False
     watch: int = 0
+    unique: bool = False
+    puts_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class LoadResult:
     p50_us: float
     p99_us: float
     p999_us: float
+    max_us: float
     generator_busy_percent: float
     server_cpu_us_per_op: float
 

@@ -41,6 +41,7 @@ class Settings:
     idle: int
     restart_jobs: int
     backlog_jobs: int
+    unique_keys: int
     own_tubes: bool
 
 

@@ -62,6 +62,15 @@ class Client:
             line = self._replies.readline()
         return line
 
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def read(self, size: int) -> bytes:
+        return self._replies.read(size)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def expect(self, data: bytes, words: bytes) -> None:
         reply = self.ask(data)
         if not reply.startswith(words):
