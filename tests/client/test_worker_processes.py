@@ -6,14 +6,24 @@ import itertools
 import os
 import random
 import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from client.workers import LIMIT_S, Program, connect, program, restarting
+from client.workers import (
+    LIMIT_S,
+    Program,
+    connect,
+    program,
+    restarting,
+)
 from processes import alive, children, eventually
 from servers import Server
+
+from beanstalkd_py.client import Client
 
 RUN_S = 8.0
 # Handlers: their lines are `start ID` and `end ID`.
@@ -238,3 +248,59 @@ def test_every_job_is_done_while_processes_and_the_server_are_killed(
     assert len(ended(lines)) > len(acknowledged), "no job was lost and done again"
     assert sum(line.startswith("ProcessEnded") for line in lines) >= 5
     assert sum(line.startswith("Disconnected") for line in lines) >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_each_key_is_one_job_while_processes_and_the_server_are_killed(
+    folder: Path, tmp_path: Path, name: str, workers: str
+) -> None:
+    """Puts are repeated until they are answered; a handler that looks for its key acts once."""
+    chance = random.Random(2)
+    arguments = "processes=3, threads=2, reconnect=Backoff(first=0.02, most=0.1)"
+    (tmp_path / "acted").mkdir()
+    body = (
+        "time.sleep(0.005); key = delivery.body.decode(); log('end', key, delivery.id); "
+        f"os.close(os.open({str(tmp_path / 'acted')!r} + '/' + key, os.O_CREAT | os.O_WRONLY)); "
+    )
+    repeated: dict[str, int] = {}
+    with (
+        restarting(folder, workers) as server,
+        program(tmp_path, server.port, name, body, arguments) as worker,
+    ):
+        end = time.monotonic() + RUN_S
+        producer = threading.Thread(target=put_until, args=(end, server.port, name, repeated))
+        producer.start()
+        while producer.is_alive():
+            time.sleep(0.1 + chance.random() / 2)
+            kill_child(worker, chance)
+            if chance.random() < 0.6:
+                server.kill()
+                server.start()
+        keys = set(repeated)
+        worker.wait_for(lambda lines: keys <= set(ended(lines)), 60)
+        assert worker.end() == 0
+        lines = [line.split() for line in worker.lines() if line.startswith("end ")]
+    assert len(keys) >= 200
+    assert sum(repeated.values()) >= 3, "no put was repeated"
+    assert len(lines) > len(keys), "no job was lost and done again"
+    assert len({job for _, _, job in lines}) == len({(key, job) for _, key, job in lines})
+    jobs = Counter(key for key, _ in {(key, job) for _, key, job in lines})
+    assert set(jobs.values()) == {1}, "a key has had two jobs"
+
+
+def put_until(end: float, port: int, tube: str, repeated: dict[str, int]) -> None:
+    """Put a job for each key until the end; `repeated` has how often each put was repeated."""
+    for number in itertools.count():
+        key = f"key-{number}"
+        for attempt in itertools.count():
+            try:
+                with Client(("127.0.0.1", port), use=tube) as client:
+                    client.put(key, ttr=2, unique=key, window=3600)
+            except OSError:
+                time.sleep(0.01)
+                continue
+            repeated[key] = attempt
+            break
+        if time.monotonic() > end:
+            return
