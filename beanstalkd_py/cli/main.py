@@ -53,6 +53,7 @@ COMMANDS: Sections = {
     "Binlog": {
         "binlog": "beanstalkd_py.cli.binlog.group:binlog",
         "compact": "beanstalkd_py.cli.server.administration:compact",
+        "backup": "beanstalkd_py.cli.binlog.backup:backup",
     },
     "History": {"history": "beanstalkd_py.cli.history.group:history"},
     "Analysis": {"pipeline": "beanstalkd_py.cli.pipeline.group:pipeline"},

@@ -1,0 +1,1 @@
+"""Backups of binlog folders, taken while a server runs: consistent, incremental, on any disk."""

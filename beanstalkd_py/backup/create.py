@@ -1,0 +1,76 @@
+"""Write a backup of a binlog folder."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from beanstalkd_py import errors
+from beanstalkd_py.backup.snapshot import OpenFile, snapshot
+from beanstalkd_py.backup.target import CHUNK_BYTES, Backup, SavedFile, Target
+
+SETTLED_S = 2.0
+"""A file that changed more recently may change again without a change of its times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A backup, and the bytes that were not in the target before."""
+
+    backup: Backup
+    written: int
+
+
+def create(folder: Path, target: Target, name: str | None = None) -> Created:
+    """Back up a folder; a server may run there. Without a name it is the time.
+
+    Raises ToolUsageError, BinlogFolderError, BinlogToolError, PipelineError, OSError.
+    """
+    now = datetime.now(UTC)
+    name = name or now.strftime("%Y%m%dT%H%M%SZ")
+    names = target.names()
+    if name in names:
+        raise errors.ToolUsageError(f"there is a backup {name} in {target.url}; give another name")
+    previous = target.load(names[-1]).files if names else ()  # usually the latest
+    saver = _Saver(target, {file.path: file for file in previous})
+    with snapshot(folder) as (found, files):
+        saved = tuple(saver.save(file) for file in files)
+    created = datetime.now(UTC).isoformat(timespec="milliseconds")
+    backup = Backup(name, created, found.layout.workers, saved)
+    target.save(backup)
+    return Created(backup, saver.written)
+
+
+class _Saver:
+    def __init__(self, target: Target, previous: dict[str, SavedFile]) -> None:
+        self._target = target
+        self._previous = previous
+        self.written = 0
+
+    def save(self, file: OpenFile) -> SavedFile:
+        status = os.fstat(file.fd)
+        version = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        before = self._previous.get(file.path)
+        if file.complete and before is not None and before.version == version:
+            return before
+        chunks = tuple(self._chunks(file))
+        is_settled = status.st_ctime_ns / 1e9 < time.time() - SETTLED_S
+        return SavedFile(
+            file.path, file.size, chunks, version if file.complete and is_settled else ()
+        )
+
+    def _chunks(self, file: OpenFile) -> list[str]:
+        chunks = []
+        for at in range(0, file.size, CHUNK_BYTES):
+            length = min(CHUNK_BYTES, file.size - at)
+            data = os.pread(file.fd, length, at)
+            if len(data) < length:
+                # The server has cut the unused end of a file that it has filled meanwhile.
+                data = data.ljust(length, b"\0")
+            name, is_new = self._target.put_chunk(data)
+            self.written += len(data) if is_new else 0
+            chunks.append(name)
+        return chunks

@@ -1,0 +1,177 @@
+"""The files of a binlog folder at one moment, while a server may write to it.
+
+A server only appends to the last file of a shard, and removes the oldest files, after it has moved
+their jobs to the last one. So the open files of a shard, the last one cut behind an entry, are what
+a kill at that moment would leave. All files are opened before any is read: a file that the server
+removes meanwhile can still be read, and if one is gone before it was opened, the folder is listed
+again.
+
+Shards are cut one after another. Meanwhile the server may move a job from a shard that is cut late
+to one that was cut early; then no shard would have the job. So all shards are read on twice, and if
+an entry between the two readings ends a moved job, everything is done again. What a shard had at
+the first reading, others have had before the second.
+
+history.id is left out: the history may have read further than a restored folder goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog.file_walk import HEADER_BYTES, Walk, has_entries
+from beanstalkd_py.binlog.folders import Folder, Shard, inspect_files
+from beanstalkd_py.binlog.layout import LAYOUT, POLICIES, SCHEDULES, WHOLE
+from beanstalkd_py.core.binlog_reader import FileKind, ReadResult, Selection
+from beanstalkd_py.regular_file import open_regular
+
+TRIES = 100
+BUDGET_BYTES = 1 << 26
+_KEPT = re.compile(r"binlog\.[1-9]\d{0,9}\.(bad|done).*")
+_MOVED = b'"ended":"moved"'
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """An open file, of which the first `size` bytes belong to the snapshot.
+
+    `path` is relative to the folder. A file that is not `complete` may grow.
+    """
+
+    path: str
+    fd: int
+    size: int
+    complete: bool
+
+
+class _ChangedError(Exception):
+    """The server has removed or renamed a file before it was opened, or moved a job."""
+
+
+@contextlib.contextmanager
+def snapshot(top: Path) -> Iterator[tuple[Folder, list[OpenFile]]]:
+    """Open the files of a folder. Raises BinlogFolderError, BinlogToolError, OSError."""
+    for _ in range(TRIES):
+        folder = inspect_files(top)
+        _check_shards(folder)
+        with contextlib.ExitStack() as stack:
+            try:
+                files = _open_all(stack, folder)
+            except _ChangedError:
+                continue
+            yield folder, files
+            return
+    raise errors.BinlogToolError(f"binlog folder {top} changes too fast; try again later")
+
+
+def _check_shards(folder: Folder) -> None:
+    if folder.missing:
+        text = f"binlog folder {folder.top} lacks {folder.missing[0]}; restore it first"
+        raise errors.BinlogFolderError(text)
+    if folder.foreign_files:
+        raise errors.BinlogFolderError(
+            f"binlog folder {folder.top} has {folder.foreign_files[0]} beside its shards, which"
+            " another server wrote; move it to another folder"
+        )
+
+
+def _open_all(stack: contextlib.ExitStack, folder: Folder) -> list[OpenFile]:
+    shards = [_Shard(stack, shard) for shard in folder.shards]
+    files = [
+        _open(stack, folder.top, name)
+        for name in (LAYOUT, POLICIES, SCHEDULES)
+        if (folder.top / name).exists()
+    ]
+    for step in (_Shard.open_files, _Shard.read, _Shard.read_on):
+        for shard in shards:
+            step(shard)
+    # The second reading is short, so that few moves happen meanwhile.
+    moved = [_MOVED in shard.read_on() for shard in shards]
+    if folder.layout != WHOLE and (any(moved) or any(shard.has_grown() for shard in shards)):
+        raise _ChangedError
+    return files + [file for shard in shards for file in shard.files()]
+
+
+class _Shard:
+    """One shard. Methods raise _ChangedError, OSError."""
+
+    def __init__(self, stack: contextlib.ExitStack, shard: Shard) -> None:
+        self._stack = stack
+        self._shard = shard
+        self._walk = Walk(shard)
+        stack.callback(self._walk.close)
+        self._is_read = False
+        self._kept: list[OpenFile] = []
+        self._files: dict[int, OpenFile] = {}
+
+    def open_files(self) -> None:
+        """Open all files but those that are preallocated."""
+        path, prefix = self._shard.path, self._shard.prefix
+        for name in sorted(each.name for each in path.iterdir()):
+            if _KEPT.fullmatch(name):
+                self._kept.append(_open(self._stack, path, name, prefix))
+        numbers = self._shard.numbers()
+        while len(numbers) > 1 and not has_entries(self._shard, numbers[-1]):
+            del numbers[-1]
+        for number in numbers:
+            self._files[number] = _open(self._stack, path, f"binlog.{number}", prefix)
+
+    def read(self) -> None:
+        """Read the last file to its end."""
+        if not self._files:
+            return
+        try:
+            kind = self._walk.reader.open(max(self._files), "")
+        except FileNotFoundError:
+            raise _ChangedError from None
+        self._is_read = kind == FileKind.ENTRIES
+        self._run()
+        self._walk.reader.print(Selection(as_json=True))
+
+    def read_on(self) -> bytes:
+        """Return a dump of what was written to the last file meanwhile."""
+        if self._is_read:
+            self._walk.reader.refresh()
+        return self._run()
+
+    def has_grown(self) -> bool:
+        """Return whether there are entries in a file that had none."""
+        last = max(self._files, default=0) - (not self._is_read)
+        return any(
+            number > last and has_entries(self._shard, number) for number in self._shard.numbers()
+        )
+
+    def _run(self) -> bytes:
+        if not self._is_read:
+            return b""
+        text = b""
+        reader = self._walk.reader
+        while (result := reader.run(BUDGET_BYTES)) != ReadResult.END:
+            text += bytes(reader.text())
+            if result == ReadResult.FAULT:
+                if reader.facts().torn:
+                    return text
+                reader.skip_fault()
+        return text + bytes(reader.text())
+
+    def files(self) -> list[OpenFile]:
+        """Return all files, the last one cut behind the last entry that was read."""
+        files = list(self._files.values())
+        if files:
+            end = self._walk.reader.facts().end if self._is_read else HEADER_BYTES
+            files[-1] = replace(files[-1], size=min(end, files[-1].size), complete=False)
+        return self._kept + files
+
+
+def _open(stack: contextlib.ExitStack, folder: Path, name: str, prefix: str = "") -> OpenFile:
+    try:
+        fd = open_regular(folder / name)
+    except FileNotFoundError:
+        raise _ChangedError from None
+    stack.callback(os.close, fd)
+    return OpenFile(prefix + name, fd, os.fstat(fd).st_size, complete=True)

@@ -1,0 +1,265 @@
+"""A backup has the jobs of one moment, whatever the server does meanwhile."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import random
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from binlog.generations import contents
+from binlog.workload import Actor, check, run_steps
+from core.rig import SECOND, START, Rig
+from servers import Server, ours, reference
+from shards import TWO, tubes_of
+
+from beanstalkd_py.backup import create as creating
+from beanstalkd_py.backup import snapshot as snapshots
+from beanstalkd_py.backup.create import create
+from beanstalkd_py.backup.restore import restore, verify
+from beanstalkd_py.backup.target import Target
+from beanstalkd_py.binlog.layout import WHOLE, folders_of, read_layout
+
+FILE = 4096
+LARGER_FILE = 50_000
+BACKUPS = 12
+
+
+def restored(target: Target, name: str, folder: Path) -> Path:
+    backup = target.load(name)
+    assert list(verify(backup, target)) == []
+    restore(backup, target, folder)
+    return folder
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_backup_is_a_start_at_its_moment(
+    folder: Path, target: Target, tmp_path: Path, seed: int
+) -> None:
+    """The files are small, so most of those in a backup are gone at the next one."""
+    dice = random.Random(seed)
+    moments: dict[str, Actor] = {}
+    with Rig(folder, file_size=FILE) as rig:
+        client, actor = rig.client(), Actor(f"backup {seed}", unique=seed % 2 == 0, moves=True)
+        for number in range(BACKUPS):
+            run_steps(actor, client, dice.randrange(60))
+            rig.settle()
+            if dice.random() < 0.5:
+                rig.advance(SECOND)
+            name = f"{number:02}"
+            create(folder, target, name)
+            moments[name] = copy.deepcopy(actor)
+    for name, moment in moments.items():
+        with Rig(restored(target, name, tmp_path / name), file_size=FILE, now=START) as rig:
+            check([moment], rig)
+    assert target.names() == sorted(moments)
+
+
+def test_in_an_object_store(folder: Path, bucket: str, tmp_path: Path) -> None:
+    target, actor = Target(f"{bucket}/backups"), Actor("store")
+    for name in ("1", "2"):
+        with Rig(folder) as rig:
+            run_steps(actor, rig.client(), 50)
+        create(folder, target, name)
+    assert [backup.name for backup in target.backups()] == ["1", "2"]
+    with Rig(restored(target, "2", tmp_path / "restored")) as rig:
+        check([actor], rig)
+
+
+@dataclass
+class Client:
+    """An actor that works without pause."""
+
+    actor: Actor
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, server: Server) -> None:
+        with server.connect() as client:
+            while not self.stopped.is_set():
+                with self.guard:
+                    step = self.actor.next()
+                    assert self.actor.pending is not None
+                    count = len(self.actor.pending.words)
+                client.send(step)
+                replies = client.replies(count)
+                with self.guard:
+                    self.actor.take(replies)
+
+    def bodies(self) -> set[bytes]:
+        """Return the bodies of all jobs but the one that its last command may be changing."""
+        with self.guard:
+            step = self.actor.pending
+            changing = step.job if step is not None else None
+            return {job.body for number, job in self.actor.known.items() if number != changing}
+
+    def gone(self) -> set[int]:
+        with self.guard:
+            return set(self.actor.gone)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("workers", [("--workers", "1"), TWO], ids=["one-worker", "two-workers"])
+def test_backups_under_load(
+    folder: Path, target: Target, tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    """Jobs that exist before and after a backup are in it, and those deleted before are not."""
+    count = int(workers[1])
+    tubes = (b"mail", *(next(tubes_of(worker, count)) for worker in range(count)))
+    clients = [Client(Actor(f"{number}", 0.25, tubes=tubes, moves=True)) for number in range(3)]
+    checked = 0
+    with ours("-b", folder, "-s", LARGER_FILE, *workers) as server:
+        threads = [threading.Thread(target=each.run, args=(server,)) for each in clients]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in itertools.count():
+                name = f"{number:03}"
+                before = [(each.bodies(), each.gone()) for each in clients]
+                create(folder, target, name)
+                after = [each.bodies() for each in clients]
+                checked += check_between(restored(target, name, tmp_path / name), before, after)
+                names = [{file.path for file in target.load(one).files} for one in ("000", name)]
+                if number >= BACKUPS and checked > 100 and names[0] - names[1]:
+                    break  # files were removed meanwhile
+        finally:
+            for each in clients:
+                each.stopped.set()
+            for thread in threads:
+                thread.join()
+
+
+def check_between(
+    folder: Path,
+    before: list[tuple[set[bytes], set[int]]],
+    after: list[set[bytes]],
+) -> int:
+    """Check a restored folder; return the number of jobs that had to be there."""
+    jobs = [
+        (number, job)
+        for each in folders_of(folder, read_layout(folder) or WHOLE)
+        for number, job in contents([each]).items()
+    ]
+    bodies = Counter(job.body for _, job in jobs)
+    numbers = {number for number, _ in jobs}
+    checked = 0
+    for (known, gone), then in zip(before, after, strict=True):
+        kept = known & then
+        lost = kept - bodies.keys()
+        assert not lost, f"{len(lost)} jobs are lost"
+        assert not gone & numbers, "deleted jobs are back"
+        checked += len(kept)
+    assert {body for body, times in bodies.items() if times > 2} == set()
+    return checked
+
+
+def test_c_beanstalkd_opens_a_restored_folder(folder: Path, target: Target, tmp_path: Path) -> None:
+    with ours("-b", folder, "-s", FILE) as server, server.connect() as client:
+        jobs = [client.put(b"body %d" % number) for number in range(50)]
+        client.ask(b"delete %d\r\n" % jobs[0])
+        create(folder, target, "one")
+    to = restored(target, "one", tmp_path / "restored")
+    with reference("-b", to) as server, server.connect() as client:
+        assert client.ask(b"peek %d\r\n" % jobs[0]) == b"NOT_FOUND\r\n"
+        for number, job in enumerate(jobs[1:], 1):
+            body = b"body %d" % number
+            assert client.ask(b"peek %d\r\n" % job).endswith(body + b"\r\n")
+
+
+def test_a_file_that_vanishes_before_it_is_opened(
+    folder: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the server removes the oldest file after it has moved its jobs."""
+    with Rig(folder, file_size=FILE) as rig:
+        client, actor = rig.client(), Actor("vanish")
+        run_steps(actor, client, 300)
+        rig.advance(SECOND)
+        real, opened = snapshots.open_regular, []
+
+        def open_regular(path: Path) -> int:
+            if not opened:
+                opened.append(path)
+                run_steps(actor, client, 400)
+                rig.advance(SECOND)
+                assert not path.exists(), "the server has not removed it"
+            return real(path)
+
+        monkeypatch.setattr(snapshots, "open_regular", open_regular)
+        create(folder, target, "one")
+        monkeypatch.undo()
+    with Rig(restored(target, "one", tmp_path / "restored"), file_size=FILE) as rig:
+        check([actor], rig)
+
+
+def test_a_job_that_moves_between_the_cuts_of_two_shards(
+    folder: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first shard is cut before it has the copy, the second one after the job has left it."""
+    to, of = (next(tubes_of(worker)) for worker in (0, 1))
+    with ours("-b", folder, *TWO) as server, server.connect() as client:
+        client.ask(b"use %b\r\n" % of)
+        job = client.put(b"the job")
+        client.ask(b"use %b\r\n" % to)
+        client.put(b"another")
+        moves: list[bytes] = []
+        real = snapshots._Shard.read_on
+
+        def read_on(self: snapshots._Shard) -> bool:
+            moved = real(self)
+            if not moves:
+                moves.append(client.ask(b"move %d %b 0 0\r\n" % (job, to)))
+                assert moves[0].startswith(b"MOVED ")
+            return moved
+
+        monkeypatch.setattr(snapshots._Shard, "read_on", read_on)
+        create(folder, target, "one")
+        assert moves
+    found = restored(target, "one", tmp_path / "restored")
+    bodies = [
+        job.body for each in sorted(found.glob("shard-*")) for job in contents([each]).values()
+    ]
+    assert sorted(bodies) == [b"another", b"the job"]
+
+
+@pytest.mark.parametrize("workers", [(), TWO], ids=["one-worker", "two-workers"])
+def test_a_server_without_jobs(
+    folder: Path, target: Target, tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    with ours("-b", folder, *workers):
+        create(folder, target, "one")
+    to = restored(target, "one", tmp_path / "restored")
+    with ours("-b", to, *workers) as server, server.connect() as client:
+        assert client.put() == 1
+    with ours("-b", to, *workers) as server, server.connect() as client:
+        assert client.stats()["current-jobs-ready"] == "1"
+
+
+def test_unchanged_files_are_neither_read_nor_written_again(
+    folder: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creating, "SETTLED_S", -1.0)
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        for _ in range(40):
+            client.put(b"x" * 500)
+        rig.advance(SECOND)
+        first = create(folder, target, "1")
+        client.put(b"y" * 500)
+        rig.advance(SECOND)
+        read: list[int] = []
+        real = os.pread
+
+        def pread(fd: int, length: int, at: int) -> bytes:
+            read.append(length)
+            return real(fd, length, at)
+
+        monkeypatch.setattr(creating.os, "pread", pread)
+        second = create(folder, target, "2")
+        assert 500 < second.written < 2 * FILE < first.written
+        assert sum(read) <= 2 * FILE
+        assert create(folder, target, "3").written == 0
