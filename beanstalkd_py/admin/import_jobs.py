@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from beanstalkd_py import errors
@@ -12,7 +12,7 @@ from beanstalkd_py.admin.connection import Connection
 from beanstalkd_py.admin.job_record import Job, parse_job
 from beanstalkd_py.admin.jobs import put_copies, reveal
 from beanstalkd_py.admin.staging import FAR_FUTURE_S
-from beanstalkd_py.admin.statistics import BURIED, max_job_size
+from beanstalkd_py.admin.statistics import BURIED, DELAYED, job_stats, max_job_size
 from beanstalkd_py.plural import counted
 
 BATCH_JOBS = 128
@@ -74,6 +74,16 @@ def _batches(lines: Iterable[tuple[int, bytes]], max_bytes: int) -> Iterator[lis
     yield batch
 
 
+def _staged(connection: Connection, copies: Sequence[tuple[int, Job]]) -> Sequence[tuple[int, Job]]:
+    """Return the copies without jobs that were there before: a tube with unique bodies has both."""
+    found = job_stats(connection, [copy for copy, _ in copies])
+    return [
+        (copy, job)
+        for (copy, job), stats in zip(copies, found, strict=True)
+        if stats is not None and (stats.state, stats.pri) == (DELAYED, job.pri)
+    ]
+
+
 def _put_batch(
     connection: Connection, tube: str, batch: list[tuple[int, Job]], result: ImportResult
 ) -> None:
@@ -91,7 +101,7 @@ def _put_batch(
         else:
             # The user will continue at the refused line, which would put later jobs a second time.
             connection.execute(b"delete %d" % outcome)
-    reveal(connection, [(copy, job) for copy, job in copies if job.state == BURIED])
+    reveal(connection, _staged(connection, [pair for pair in copies if pair[1].state == BURIED]))
     result.put += len(copies)
     if refusal is not None:
         raise errors.RefusedError(refusal[1].word, f"line {refusal[0]}: {refusal[1]}")

@@ -1,6 +1,8 @@
 """Move jobs to another tube so that a kill neither loses a job nor runs a job twice.
 
-Each batch takes these steps, each acknowledged before the next:
+A server with the command `move` moves each job itself. It takes buried jobs as staged copies, which
+are then buried. With another server, such as C beanstalkd, or a tube whose name is too long for the
+command, each batch takes these steps, each acknowledged before the next:
 
     1. put a staged copy of each job into the target          (`staging`)
     2. delete the originals
@@ -27,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin import statistics
-from beanstalkd_py.admin.connection import NOT_FOUND, Connection
+from beanstalkd_py.admin.connection import NOT_FOUND, Connection, refusal_error
 from beanstalkd_py.admin.id_scan import scan
 from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.admin.job_scan import next_jobs
@@ -39,6 +41,7 @@ from beanstalkd_py.admin.statistics import JobStats
 MAX_BATCH_JOBS = 64
 MAX_BATCH_BYTES = 1 << 26
 """The maximum size of the bodies in memory, for the server's max-job-size."""
+MAX_LINE_BYTES = 224
 LOCK_ATTEMPTS = 10
 LOCK_PAUSE_S = 0.05
 
@@ -95,6 +98,7 @@ def move(
     total = stats.count(states) if limit is None else limit
     most_jobs = MAX_BATCH_BYTES // max(1, statistics.max_job_size(connection))
     limiter = RateLimiter(rate, max(1, min(MAX_BATCH_JOBS, most_jobs)))
+    move_batch = _move_on_server if _server_moves(connection, target) else _move_batch
     for state in states:
         # Bounded by the initial count, because clients may put jobs faster than they are moved.
         left = min(stats.count([state]), total - result.moved)
@@ -108,7 +112,49 @@ def move(
                 limiter.wait(connection, lambda: False)
                 limiter.record(len(batch), time.monotonic())
                 with deferred():
-                    left -= _move_batch(connection, source, target, batch, result)
+                    left -= move_batch(connection, source, target, batch, result)
+
+
+def _server_moves(connection: Connection, target: str) -> bool:
+    """Whether the server has the command, and every line with this tube is short enough."""
+    longest = b"move %d %b %d %d\r\n" % (2**64 - 1, target.encode(), 2**32 - 1, 2**32 - 1)
+    if len(longest) > MAX_LINE_BYTES:
+        return False
+    features = connection.execute(b"features")
+    return features.word == b"OK" and b"move" in features.body.split()
+
+
+def _move_on_server(
+    connection: Connection, source: str, target: str, batch: Sequence[JobStats], result: MoveResult
+) -> int:
+    """Let the server move these jobs; return how many it moved. Raises RefusedError."""
+    result.started = True
+    jobs = [Job.of(stats, b"") for stats in batch]
+    lines = [
+        b"move %d %b %d %d"
+        % (
+            job.id,
+            target.encode(),
+            job.pri,
+            staging_delay_s(job.id, job.state) if job.state == statistics.BURIED else job.delay_s,
+        )
+        for job in jobs
+    ]
+    replies = connection.execute_all(lines)
+    copies = [
+        (int(reply.values[0]), job)
+        for reply, job in zip(replies, jobs, strict=True)
+        if reply.word == b"MOVED"
+    ]
+    reveal(connection, [(copy, job) for copy, job in copies if job.state == statistics.BURIED])
+    result.moved += len(copies)
+    result.taken += sum(reply is NOT_FOUND for reply in replies)
+    for reply in replies:
+        if reply.word != b"MOVED" and reply is not NOT_FOUND:
+            refusal = refusal_error(reply.word.decode("ascii", "replace"), f"move to {target}")
+            text = f"moved {result.moved} jobs from {source} to {target}, then failed: {refusal}"
+            raise errors.RefusedError(refusal.word, text)
+    return len(copies)
 
 
 def _move_batch(

@@ -80,7 +80,8 @@ def reserve(
 ) -> None:
     """Reserve the next job and print its body.
 
-    The job is then released with its priority; only its counts of reserves and releases change.
+    The job is then released with its priority; its counts of reserves and releases change, and a
+    policy of its tube may delay, bury, move or delete it, as after any release.
     --delete and --bury take effect after the body has been written. If the write fails, the job
     becomes ready again. stdout receives only the body, stderr a description of the job.
 

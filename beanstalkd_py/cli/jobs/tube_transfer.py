@@ -60,11 +60,15 @@ def move(
     A killed move loses no job, and no job runs twice. Up to 64 jobs may wait in TO, delayed for
     decades so that no client reserves them. The next move into TO, from any tube, recovers them
     first: run the same command again. (That move would also take jobs in TO that were delayed for
-    68 to 119 years by another client.)
+    68 to 119 years by another client.) Only buried jobs wait there if the server itself moves jobs:
+    if its `features` include move, and the name of TO has at most 170 characters.
 
-    Two limitations: a job that a client finished between the kill and the next move runs again;
-    `pause FROM 86400` before the move prevents this. A delayed or buried job that a kill catches in
-    the last step may be ready afterwards.
+    Policies of TO neither reject nor merge jobs that the server moves. Other moves put copies, so
+    give TO no policy with unique, max-delay or max-reserves then.
+
+    Two limitations, of moves that the server does not execute: a job that a client finished between
+    the kill and the next move runs again; `pause FROM 86400` before the move prevents this. A
+    delayed or buried job that a kill catches in the last step may be ready afterwards.
 
     \b
     Examples:

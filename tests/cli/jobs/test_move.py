@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from cli.operator import Operator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import eventually
-from servers import Server
+from servers import Server, ours
 from wire import Client, in_tube
 
 from beanstalkd_py.admin.staging import (
@@ -140,6 +141,49 @@ def test_reserved_jobs_stay(operator: Operator, wire: Client, name: str) -> None
     assert wire.ask(b"delete %d\r\n" % first) == b"DELETED\r\n"
 
 
+POLICIES = """
+[tube."deleted.*"]
+max-reserves = 1
+then = "delete"
+[tube."unique.*"]
+unique = "body"
+[tube."prompt.*"]
+max-delay = "1s"
+"""
+
+
+def test_policies_of_the_target(tmp_path: Path) -> None:
+    """No policy takes a moved job for one that came back, and none deletes or merges jobs."""
+    config = tmp_path / "beanstalkd-py.toml"
+    config.write_text(POLICIES)
+    with ours("--config", config) as server:
+        operator = Operator(f"127.0.0.1:{server.port}")
+        for kind in ("deleted", "unique", "prompt"):
+            with server.connect() as client, server.connect() as other:
+                in_tube(client, f"{kind}.to".encode()).put(b"first")
+                in_tube(other, f"from-{kind}".encode())
+                for line in JOBS:
+                    put(other, line)
+                operator.do("move", f"from-{kind}", f"{kind}.to")
+            found = operator.do("export", f"{kind}.to").json_lines
+            states = sorted((job["body"], job["state"]) for job in found)
+            expected = [(body.decode(), state) for state, _, _, _, body in JOBS]
+            assert states == sorted([*expected, ("first", "ready")])
+
+
+def test_an_import_leaves_the_jobs_of_a_unique_tube(tmp_path: Path) -> None:
+    config = tmp_path / "beanstalkd-py.toml"
+    config.write_text(POLICIES)
+    with ours("--config", config) as server, server.connect() as client:
+        operator = Operator(f"127.0.0.1:{server.port}")
+        in_tube(client, b"unique.to")
+        job = client.put(b"dead")
+        lines = tmp_path / "lines"
+        lines.write_text('{"state": "buried", "pri": 4, "body": "dead"}\n')
+        operator.do("import", "unique.to", lines)
+        assert client.job_stats(job)["state"] == "ready"
+
+
 # --- kills --------------------------------------------------------------------------------------
 
 JOBS: list[Line] = [
@@ -158,11 +202,16 @@ def seen(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Scene:
-    """Two tubes, kept in existence by connections; one has jobs."""
+    """Two tubes, kept in existence by connections; one has jobs.
 
-    def __init__(self, either: Server, operator: Operator, name: str) -> None:
+    With `staged` the target's name is too long for the command `move`, so that copies are staged.
+    """
+
+    def __init__(self, either: Server, operator: Operator, name: str, staged: bool = True) -> None:
         self.operator = operator
         self.source, self.target = f"{name}.source", f"{name}.target"
+        if staged:
+            self.target = self.target.ljust(180, "-")
         self.clients = [either.connect() for _ in range(2)]
         in_tube(self.clients[0], self.source.encode())
         in_tube(self.clients[1], self.target.encode())
@@ -209,13 +258,14 @@ class Scene:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("staged", [True, False], ids=["staged", "by-the-server"])
 @pytest.mark.parametrize("share", [0, 0.5, 1])
 def test_connection_lost_at_any_command(
-    either: Server, operator: Operator, name: str, share: float
+    either: Server, operator: Operator, name: str, share: float, staged: bool
 ) -> None:
     """No job is lost or can run twice, and the next move recovers."""
     for before in range(100):
-        with Scene(either, operator, f"{name}.{before}") as scene:
+        with Scene(either, operator, f"{name}.{before}", staged) as scene:
             with FaultProxy(either.port, before, share).open() as proxy:
                 result = Operator(proxy.address).try_("move", *scene.tubes)
             assert result.status == (2 if proxy.cut else 0)
@@ -227,7 +277,7 @@ def test_connection_lost_at_any_command(
             # two commands in one request, and half of the request has only the first.
             scene.assert_moved({"delayed", "buried"} if share == 0.5 else {"delayed"})
             if not proxy.cut:
-                assert before > 10
+                assert before > (10 if staged else 1)
                 return
     raise AssertionError("a move that never ends")
 
