@@ -34,6 +34,7 @@ class AsyncConnection:
         self.is_open = True
         self._sent = 0
         self._features: frozenset[str] | None = None
+        self._asking: asyncio.Future[frozenset[str]] | None = None
 
     @classmethod
     async def open(cls, address: greenstalk.Address, tls: ssl.SSLContext | None) -> AsyncConnection:
@@ -55,7 +56,11 @@ class AsyncConnection:
     async def features(self) -> frozenset[str]:
         """Return the server's extensions; asks the server once."""
         if self._features is None:
-            self._features = await self._exchange(commands.features())
+            if self._asking is None:
+                self._asking = asyncio.ensure_future(self._exchange(commands.features()))
+                self._asking.add_done_callback(_retrieve)
+            # A task of its own, so that a call that is cancelled now leaves the connection open.
+            self._features = await asyncio.shield(self._asking)
         return self._features
 
     async def execute(self, command: Command[Result]) -> Result:
@@ -126,6 +131,12 @@ class AsyncConnection:
     def _check_open(self) -> None:
         if not self.is_open:
             raise ConnectionError("the connection is closed")
+
+
+def _retrieve(asked: asyncio.Future[frozenset[str]]) -> None:
+    """Take the error that nobody waits for, which asyncio would log."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 class _Reply(Generic[Result]):

@@ -242,6 +242,23 @@ def test_a_cancelled_wait_keeps_the_connection(server: Server, name: str) -> Non
     run(server, name, use)
 
 
+def test_a_first_wait_that_is_cancelled_at_once_keeps_the_connection(
+    any_server: Server, name: str
+) -> None:
+    """The client asks for the features of the server then, and has not sent the wait."""
+
+    async def use(client: AsyncClient[str]) -> None:
+        waiting = asyncio.ensure_future(client.reserve(timeout=60))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        job = await client.put("x")
+        assert (await client.reserve(timeout=0)).id == job
+
+    run(any_server, name, use)
+
+
 def test_a_cancelled_wait_with_a_command_behind_it_closes_the_connection(
     server: Server, name: str
 ) -> None:
