@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import resource
 import select
 import statistics
 import threading
@@ -15,7 +14,7 @@ from pathlib import Path
 from . import BenchError
 from .load import LoadPlan, LoadResult, run_load
 from .placement import FREE
-from .scenarios import Bench, Figure, Figures, Scenario
+from .scenarios import Bench, Figure, Figures, Scenario, check_descriptors
 from .servers import Server, ServerSpec, running, scratch_folder
 from .shards import Client
 
@@ -29,7 +28,6 @@ RATE_SECONDS = 60.0
 WAITERS = 10_000
 LISTED_PAGE = 1_000
 SETTLE_SECONDS = 1.0
-DESCRIPTORS_SPARE = 200
 
 
 def measure_unique(bench: Bench, spec: ServerSpec) -> Figures:
@@ -191,10 +189,7 @@ def measure_listing(bench: Bench, spec: ServerSpec) -> Figures:
 
 def measure_waiters(bench: Bench, spec: ServerSpec) -> Figures:
     """Let many clients wait for one job, and delete it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < WAITERS + DESCRIPTORS_SPARE:
-        raise BenchError(f"{WAITERS} clients need a higher limit of open files than {hard}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    check_descriptors(WAITERS)
     answered: list[float] = []
     longest: list[float] = []
     with running(spec, bench.folder) as server, contextlib.ExitStack() as stack:

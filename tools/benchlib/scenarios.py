@@ -195,10 +195,14 @@ def wait_for_connections(server: Server, connections: int) -> None:
         time.sleep(0.05)
 
 
+def check_descriptors(connections: int) -> None:
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < connections + DESCRIPTORS_SPARE:
+        raise BenchError(f"{connections} connections need a higher hard limit of descriptors")
+
+
 def measure_idle(bench: Bench, spec: ServerSpec) -> Figures:
     idle = bench.settings.idle
-    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < idle + DESCRIPTORS_SPARE:
-        raise BenchError(f"{idle} connections need a higher hard limit of descriptors")
+    check_descriptors(idle)
     rss: list[int] = []
     with running(spec, bench.folder) as server:
         without = bench.load(server, 16, 1)
