@@ -53,8 +53,9 @@ def measure_unique(bench: Bench, spec: ServerSpec) -> Figures:
 def put_only(
     bench: Bench, server: Server, connections: int, inflight: int, unique: bool
 ) -> LoadResult:
-    options = {"puts_only": True, "unique": unique, "tube_per_connection": True}
-    result = bench.load(server, connections, inflight, **options)
+    result = bench.load(
+        server, connections, inflight, puts_only=True, unique=unique, tube_per_connection=True
+    )
     with client(server) as cleaner:
         for number in range(connections):
             cleaner.expect(b"truncate bench-own-%d\r\n" % number, b"TRUNCATED")
