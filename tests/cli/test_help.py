@@ -79,7 +79,10 @@ def test_all_help_fits_80_columns() -> None:
         (["binlog", "verfy"], 'no such command "verfy"; did you mean "verify"?'),
         (["history", "lst", "x"], 'no such command "lst"; did you mean "ls"?'),
         (["config", "chekc"], 'no such command "chekc"; did you mean "check"?'),
-        (["verify", "x"], 'no such command "verify"; did you mean "binlog verify" or "history'),
+        (
+            ["verify", "x"],
+            'no such command "verify"; did you mean "backup verify" or "binlog verify"',
+        ),
         (["qqqqq"], 'no such command "qqqqq"; "beanstalkd-py --help" lists all'),
         (["binlog"], 'missing command; "beanstalkd-py binlog --help" lists all commands'),
         (["binlog", "qqqqq"], '"beanstalkd-py binlog --help" lists all'),

@@ -29,7 +29,7 @@ NAME = click.argument("name", metavar="[NAME]", required=False)
 
 @click.group(cls=CommandGroup, context_settings=CONTEXT)
 def backup() -> None:
-    """Save the jobs of a server in a folder of backups, and restore them.
+    """Save the jobs of a server, and restore them.
 
     URL is a path, or a folder of another file system: s3://BUCKET/backups, gs://, abfs://, sftp://
     and others of fsspec. Credentials and endpoints are those of the environment. The commands need
@@ -129,7 +129,7 @@ def list_(as_json: bool, target: str) -> int:
 @TARGET
 @NAME
 def verify(target: str, name: str | None) -> int:
-    """Read a backup, by default the latest, and check its contents by their hashes.
+    """Check the contents of a backup, by default the latest.
 
     Exit status 1 for damage or an error of a disk, 2 for a usage error.
     """
@@ -153,7 +153,7 @@ def verify(target: str, name: str | None) -> int:
 @TARGET
 @NAME
 def restore(folder: str, target: str, name: str | None) -> int:
-    """Write a backup, by default the latest, to a new binlog folder.
+    """Write a backup, by default the latest, to a new folder.
 
     Start a server there with the same number of workers, or with another one, as on any folder.
     Jobs that were deleted after the backup exist again. A killed command leaves the folder as it
