@@ -25,7 +25,7 @@ class Created:
 
 
 def create(folder: Path, target: Target, name: str | None = None) -> Created:
-    """Back up a folder; a server may run there. Without a name it is the time.
+    """Back up a folder; a server with one worker may run there. Without a name it is the time.
 
     Raises ToolUsageError, BinlogFolderError, BinlogToolError, PipelineError, OSError.
     """
@@ -54,7 +54,7 @@ class _Saver:
         status = os.fstat(file.fd)
         version = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         before = self._previous.get(file.path)
-        if file.complete and before is not None and before.version == version:
+        if before and file.complete and before.version == version and self._target.has(before):
             return before
         chunks = tuple(self._chunks(file))
         is_settled = status.st_ctime_ns / 1e9 < time.time() - SETTLED_S

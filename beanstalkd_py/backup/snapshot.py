@@ -6,10 +6,8 @@ a kill at that moment would leave. All files are opened before any is read: a fi
 removes meanwhile can still be read, and if one is gone before it was opened, the folder is listed
 again.
 
-Shards are cut one after another. Meanwhile the server may move a job from a shard that is cut late
-to one that was cut early; then no shard would have the job. So all shards are read on twice, and if
-an entry between the two readings ends a moved job, everything is done again. What a shard had at
-the first reading, others have had before the second.
+Shards are cut one after another, and meanwhile the server may move a job from a shard that is cut
+late to one that was cut early. So a divided folder must not be in use.
 
 history.id is left out: the history may have read further than a restored folder goes.
 """
@@ -27,13 +25,12 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_walk import HEADER_BYTES, Walk, has_entries
 from beanstalkd_py.binlog.folders import Folder, Shard, inspect_files
 from beanstalkd_py.binlog.layout import LAYOUT, POLICIES, SCHEDULES, WHOLE
-from beanstalkd_py.core.binlog_reader import FileKind, ReadResult, Selection
+from beanstalkd_py.core.binlog_reader import FileKind, ReadResult
 from beanstalkd_py.regular_file import open_regular
 
 TRIES = 100
 BUDGET_BYTES = 1 << 26
 _KEPT = re.compile(r"binlog\.[1-9]\d{0,9}\.(bad|done).*")
-_MOVED = b'"ended":"moved"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class OpenFile:
 
 
 class _ChangedError(Exception):
-    """The server has removed or renamed a file before it was opened, or moved a job."""
+    """The server has removed or renamed a file before it was opened, or begun a new one."""
 
 
 @contextlib.contextmanager
@@ -78,6 +75,11 @@ def _check_shards(folder: Folder) -> None:
             f"binlog folder {folder.top} has {folder.foreign_files[0]} beside its shards, which"
             " another server wrote; move it to another folder"
         )
+    if folder.live and folder.layout != WHOLE:
+        raise errors.BinlogFolderError(
+            f"binlog folder {folder.top} is in use by several workers; stop the server, or take a"
+            " snapshot of the file system"
+        )
 
 
 def _open_all(stack: contextlib.ExitStack, folder: Folder) -> list[OpenFile]:
@@ -87,13 +89,11 @@ def _open_all(stack: contextlib.ExitStack, folder: Folder) -> list[OpenFile]:
         for name in (LAYOUT, POLICIES, SCHEDULES)
         if (folder.top / name).exists()
     ]
-    for step in (_Shard.open_files, _Shard.read, _Shard.read_on):
-        for shard in shards:
-            step(shard)
-    # The second reading is short, so that few moves happen meanwhile.
-    moved = [_MOVED in shard.read_on() for shard in shards]
-    if folder.layout != WHOLE and (any(moved) or any(shard.has_grown() for shard in shards)):
-        raise _ChangedError
+    for shard in shards:
+        shard.open_files()
+        shard.read()
+        if shard.has_grown():
+            raise _ChangedError
     return files + [file for shard in shards for file in shard.files()]
 
 
@@ -130,14 +130,12 @@ class _Shard:
         except FileNotFoundError:
             raise _ChangedError from None
         self._is_read = kind == FileKind.ENTRIES
-        self._run()
-        self._walk.reader.print(Selection(as_json=True))
-
-    def read_on(self) -> bytes:
-        """Return a dump of what was written to the last file meanwhile."""
-        if self._is_read:
-            self._walk.reader.refresh()
-        return self._run()
+        reader = self._walk.reader
+        while self._is_read and (result := reader.run(BUDGET_BYTES)) != ReadResult.END:
+            if result == ReadResult.FAULT:
+                if reader.facts().torn:
+                    break
+                reader.skip_fault()
 
     def has_grown(self) -> bool:
         """Return whether there are entries in a file that had none."""
@@ -145,19 +143,6 @@ class _Shard:
         return any(
             number > last and has_entries(self._shard, number) for number in self._shard.numbers()
         )
-
-    def _run(self) -> bytes:
-        if not self._is_read:
-            return b""
-        text = b""
-        reader = self._walk.reader
-        while (result := reader.run(BUDGET_BYTES)) != ReadResult.END:
-            text += bytes(reader.text())
-            if result == ReadResult.FAULT:
-                if reader.facts().torn:
-                    return text
-                reader.skip_fault()
-        return text + bytes(reader.text())
 
     def files(self) -> list[OpenFile]:
         """Return all files, the last one cut behind the last entry that was read."""

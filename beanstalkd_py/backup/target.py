@@ -64,7 +64,7 @@ class Target:
             text = f"target {url!r} is not a folder; give a path or URL without the wildcards *?[{{"
             raise ToolUsageError(text)
         self._folder = RemotePath.of(absolute(url))
-        self._known: set[str] = set()
+        self._stored: dict[str, int] | None = None  # the chunks and their bytes
 
     @property
     def url(self) -> str:
@@ -112,15 +112,25 @@ class Target:
     def put_chunk(self, data: bytes) -> tuple[str, bool]:
         """Store a chunk unless it is there; return its name, and whether it was written."""
         name = hashlib.sha256(data).hexdigest()
-        if name in self._known:
+        stored = self._chunks()
+        if stored.get(name) == len(data):
             return name, False
-        self._known.add(name)
-        path = self._chunk(name)
-        info = path.files.get_file_info(path.path)
-        if info.type == fs.FileType.File and info.size == len(data):
-            return name, False
-        path.write(data)
+        self._chunk(name).write(data)
+        stored[name] = len(data)
         return name, True
+
+    def has(self, file: SavedFile) -> bool:
+        """Whether all chunks of a file are there."""
+        stored = self._chunks()
+        return sum(stored.get(name, -1) for name in file.chunks) == file.size
+
+    def _chunks(self) -> dict[str, int]:
+        if self._stored is None:
+            folder = self._folder.below(_CHUNKS)
+            selector = fs.FileSelector(folder.path, allow_not_found=True)
+            infos = folder.files.get_file_info(selector)
+            self._stored = {info.base_name: info.size for info in infos}
+        return self._stored
 
     def chunk(self, name: str) -> bytes:
         """Return a chunk. Raises PipelineError if it is missing or damaged."""

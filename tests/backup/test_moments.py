@@ -16,8 +16,9 @@ from binlog.generations import contents
 from binlog.workload import Actor, check, run_steps
 from core.rig import SECOND, START, Rig
 from servers import Server, ours, reference
-from shards import TWO, tubes_of
+from shards import TWO
 
+from beanstalkd_py import errors
 from beanstalkd_py.backup import create as creating
 from beanstalkd_py.backup import snapshot as snapshots
 from beanstalkd_py.backup.create import create
@@ -104,16 +105,11 @@ class Client:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("workers", [("--workers", "1"), TWO], ids=["one-worker", "two-workers"])
-def test_backups_under_load(
-    folder: Path, target: Target, tmp_path: Path, workers: tuple[str, ...]
-) -> None:
+def test_backups_under_load(folder: Path, target: Target, tmp_path: Path) -> None:
     """Jobs that exist before and after a backup are in it, and those deleted before are not."""
-    count = int(workers[1])
-    tubes = (b"mail", *(next(tubes_of(worker, count)) for worker in range(count)))
-    clients = [Client(Actor(f"{number}", 0.25, tubes=tubes, moves=True)) for number in range(3)]
+    clients = [Client(Actor(f"{number}", 0.25, moves=True)) for number in range(3)]
     checked = 0
-    with ours("-b", folder, "-s", LARGER_FILE, *workers) as server:
+    with ours("-b", folder, "-s", LARGER_FILE) as server:
         threads = [threading.Thread(target=each.run, args=(server,)) for each in clients]
         for thread in threads:
             thread.start()
@@ -196,41 +192,17 @@ def test_a_file_that_vanishes_before_it_is_opened(
         check([actor], rig)
 
 
-def test_a_job_that_moves_between_the_cuts_of_two_shards(
-    folder: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first shard is cut before it has the copy, the second one after the job has left it."""
-    to, of = (next(tubes_of(worker)) for worker in (0, 1))
-    with ours("-b", folder, *TWO) as server, server.connect() as client:
-        client.ask(b"use %b\r\n" % of)
-        job = client.put(b"the job")
-        client.ask(b"use %b\r\n" % to)
-        client.put(b"another")
-        moves: list[bytes] = []
-        real = snapshots._Shard.read_on
-
-        def read_on(self: snapshots._Shard) -> bool:
-            moved = real(self)
-            if not moves:
-                moves.append(client.ask(b"move %d %b 0 0\r\n" % (job, to)))
-                assert moves[0].startswith(b"MOVED ")
-            return moved
-
-        monkeypatch.setattr(snapshots._Shard, "read_on", read_on)
-        create(folder, target, "one")
-        assert moves
-    found = restored(target, "one", tmp_path / "restored")
-    bodies = [
-        job.body for each in sorted(found.glob("shard-*")) for job in contents([each]).values()
-    ]
-    assert sorted(bodies) == [b"another", b"the job"]
-
-
 @pytest.mark.parametrize("workers", [(), TWO], ids=["one-worker", "two-workers"])
 def test_a_server_without_jobs(
     folder: Path, target: Target, tmp_path: Path, workers: tuple[str, ...]
 ) -> None:
     with ours("-b", folder, *workers):
+        if workers:
+            with pytest.raises(errors.BinlogFolderError, match="several workers"):
+                create(folder, target, "one")
+        else:
+            create(folder, target, "one")
+    if workers:
         create(folder, target, "one")
     to = restored(target, "one", tmp_path / "restored")
     with ours("-b", to, *workers) as server, server.connect() as client:

@@ -15,6 +15,7 @@ from servers import ours
 from shards import TWO
 
 from beanstalkd_py import errors
+from beanstalkd_py.backup import create as creating
 from beanstalkd_py.backup.create import create
 from beanstalkd_py.backup.restore import restore, verify
 from beanstalkd_py.backup.target import Target
@@ -54,6 +55,20 @@ def test_damage_is_found_and_not_restored(
             assert not (tmp_path / "restored").exists()
             path.write_bytes(whole)
     restore(backup, target, tmp_path / "restored")
+    with Rig(tmp_path / "restored", file_size=FILE) as rig:
+        check([actor], rig)
+
+
+def test_the_next_backup_writes_removed_chunks_again(
+    folder: Path, actor: Actor, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creating, "SETTLED_S", -1.0)
+    create(folder, target, "one")
+    for path in chunks(target)[::2]:
+        path.unlink()
+    target = Target(target.url)
+    assert list(verify(create(folder, target, "two").backup, target)) == []
+    restore(target.load("one"), target, tmp_path / "restored")
     with Rig(tmp_path / "restored", file_size=FILE) as rig:
         check([actor], rig)
 
@@ -143,7 +158,7 @@ def test_a_divided_folder_is_guarded_again(folder: Path, target: Target, tmp_pat
         for number in range(20):
             client.ask(b"use tube-%d\r\n" % number)
             client.put(b"x")
-        restore(create(folder, target, "one").backup, target, to)
+    restore(create(folder, target, "one").backup, target, to)
     assert (to / "lock").is_symlink() and not (to / "lock").exists()
     with ours("-b", to, "--workers", "3") as server, server.connect() as client:
         assert b"current-jobs-ready: 20\n" in client.ask(b"stats\r\n")
