@@ -373,7 +373,8 @@ static int consume(bs_load *load, client *c, const char *bytes, size_t n, uint32
             used = -1;
         } else {
             used = read_reply(load, c, bytes, n);
-            if (used < 0 && c->role == BS_LOAD_DRAIN && c->kind == BS_LOAD_RESERVE && (used = bs_reply_timed_out(bytes, n)) > 0)
+            if (used < 0 && c->role == BS_LOAD_DRAIN && c->kind == BS_LOAD_RESERVE &&
+                (used = bs_reply_timed_out(bytes, n)) > 0)
                 c->timed_out = true;
         }
         if (used < 0 || (used == 0 && n > sizeof c->replies.tail))

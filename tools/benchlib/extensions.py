@@ -9,7 +9,6 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from . import BenchError
 from .load import LoadPlan, LoadResult, run_load
@@ -63,16 +62,14 @@ def put_only(
 
 
 @contextlib.contextmanager
-def configured(
-    spec: ServerSpec, bench: Bench, policies: dict[str, str]
-) -> Iterator[tuple[Server, Path]]:
+def configured(spec: ServerSpec, bench: Bench, policies: dict[str, str]) -> Iterator[Server]:
     """Start the server with these tube policies; a pattern has one line of TOML."""
     with scratch_folder(bench.folder) as scratch:
         config = scratch / "beanstalkd-py.toml"
         text = "".join(f'[tube."{pattern}"]\n{line}\n' for pattern, line in policies.items())
         config.write_text(text)
         with running(spec, bench.folder, "--config", str(config)) as server:
-            yield server, config
+            yield server
 
 
 def tube_creation_us(server: Server) -> float:
@@ -88,7 +85,7 @@ def measure_policies(bench: Bench, spec: ServerSpec) -> Figures:
     for pair in range(PAIRS):
         costs: dict[bool, dict[str, float]] = {}
         for has_policies in (False, True) if pair % 2 else (True, False):
-            with configured(spec, bench, many if has_policies else {}) as (server, _):
+            with configured(spec, bench, many if has_policies else {}) as server:
                 loads = {
                     f"{connections}x{inflight}: CPU": bench.load(server, connections, inflight)
                     for connections, inflight in LOADS
@@ -105,7 +102,7 @@ def measure_rate(bench: Bench, spec: ServerSpec) -> Figures:
     figures: Figures = {}
     jobs = round(RATE_PER_S * (RATE_SECONDS + 2 * SETTLE_SECONDS)) * 2
     for clients in RATE_CLIENTS:
-        with configured(spec, bench, {"*": f'rate = "{RATE_PER_S}/s"'}) as (server, _):
+        with configured(spec, bench, {"*": f'rate = "{RATE_PER_S}/s"'}) as server:
             bench.fill(server, jobs)
             with contextlib.ExitStack() as stack:
                 waiting = [stack.enter_context(client(server)) for _ in range(clients)]
