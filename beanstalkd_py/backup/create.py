@@ -25,7 +25,7 @@ class Created:
 
 
 def create(folder: Path, target: Target, name: str | None = None) -> Created:
-    """Back up a folder; a server with one worker may run there. Without a name it is the time.
+    """Back up a folder; a server may run there. Without a name it is the time.
 
     Raises ToolUsageError, BinlogFolderError, BinlogToolError, PipelineError, OSError.
     """

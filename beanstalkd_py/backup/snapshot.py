@@ -6,8 +6,10 @@ a kill at that moment would leave. All files are opened before any is read: a fi
 removes meanwhile can still be read, and if one is gone before it was opened, the folder is listed
 again.
 
-Shards are cut one after another, and meanwhile the server may move a job from a shard that is cut
-late to one that was cut early. So a divided folder must not be in use.
+Shards are cut one after another. Meanwhile the server may move a job from a shard that is cut late
+to one that was cut early; then no shard would have the job. So the last files are read on twice,
+until no entry between the two readings ends a moved job. What a shard had at the first of them,
+all others have had before the second.
 
 history.id is left out: the history may have read further than a restored folder goes.
 """
@@ -25,12 +27,13 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_walk import HEADER_BYTES, Walk, has_entries
 from beanstalkd_py.binlog.folders import Folder, Shard, inspect_files
 from beanstalkd_py.binlog.layout import LAYOUT, POLICIES, SCHEDULES, WHOLE
-from beanstalkd_py.core.binlog_reader import FileKind, ReadResult
+from beanstalkd_py.core.binlog_reader import FileKind, Selection
 from beanstalkd_py.regular_file import open_regular
 
 TRIES = 100
-BUDGET_BYTES = 1 << 26
+READINGS = 1000
 _KEPT = re.compile(r"binlog\.[1-9]\d{0,9}\.(bad|done).*")
+_MOVED = b'"ended":"moved"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +78,6 @@ def _check_shards(folder: Folder) -> None:
             f"binlog folder {folder.top} has {folder.foreign_files[0]} beside its shards, which"
             " another server wrote; move it to another folder"
         )
-    if folder.live and folder.layout != WHOLE:
-        raise errors.BinlogFolderError(
-            f"binlog folder {folder.top} is in use by several workers; stop the server, or take a"
-            " snapshot of the file system"
-        )
 
 
 def _open_all(stack: contextlib.ExitStack, folder: Folder) -> list[OpenFile]:
@@ -91,10 +89,28 @@ def _open_all(stack: contextlib.ExitStack, folder: Folder) -> list[OpenFile]:
     ]
     for shard in shards:
         shard.open_files()
-        shard.read()
-        if shard.has_grown():
-            raise _ChangedError
+    for shard in shards:
+        shard.read_on()
+    if folder.live and folder.layout != WHOLE:
+        _read_on_without_moves(folder, shards)
+    if any(shard.has_grown() for shard in shards):
+        raise _ChangedError
     return files + [file for shard in shards for file in shard.files()]
+
+
+def _read_on_without_moves(folder: Folder, shards: list[_Shard]) -> None:
+    for shard in shards:
+        shard.read_on()  # the first reading took long
+    for _ in range(READINGS):
+        moved = [shard.read_on() for shard in shards]
+        if not any(moved):
+            return
+        if any(shard.has_grown() for shard in shards):
+            raise _ChangedError
+    raise errors.BinlogToolError(
+        f"the server of binlog folder {folder.top} moves too many jobs between its workers; try"
+        " again later"
+    )
 
 
 class _Shard:
@@ -103,7 +119,7 @@ class _Shard:
     def __init__(self, stack: contextlib.ExitStack, shard: Shard) -> None:
         self._stack = stack
         self._shard = shard
-        self._walk = Walk(shard)
+        self._walk = Walk(shard, Selection(as_json=True, states=("deleted",)))
         stack.callback(self._walk.close)
         self._is_read = False
         self._kept: list[OpenFile] = []
@@ -121,21 +137,23 @@ class _Shard:
         for number in numbers:
             self._files[number] = _open(self._stack, path, f"binlog.{number}", prefix)
 
-    def read(self) -> None:
-        """Read the last file to its end."""
+    def read_on(self) -> bool:
+        """Read the last file to its present end; return whether a job ended there as moved."""
         if not self._files:
-            return
-        try:
-            kind = self._walk.reader.open(max(self._files), "")
-        except FileNotFoundError:
-            raise _ChangedError from None
-        self._is_read = kind == FileKind.ENTRIES
+            return False
         reader = self._walk.reader
-        while self._is_read and (result := reader.run(BUDGET_BYTES)) != ReadResult.END:
-            if result == ReadResult.FAULT:
-                if reader.facts().torn:
-                    break
-                reader.skip_fault()
+        if self._is_read:
+            reader.refresh()
+        else:
+            try:
+                self._is_read = reader.open(max(self._files), "") == FileKind.ENTRIES
+            except FileNotFoundError:
+                raise _ChangedError from None
+        ends: list[bool] = []
+        if self._is_read:
+            for _ in self._walk.entries("", lambda text: ends.append(_MOVED in bytes(text))):
+                pass  # damage is saved as it is
+        return any(ends)
 
     def has_grown(self) -> bool:
         """Return whether there are entries in a file that had none."""

@@ -146,14 +146,17 @@ class Walk:
         if kind == FileKind.VERSION:
             yield Damage(label, 0, messages.other_version(facts.version), facts.size)
             return
-        is_end_lost = yield from self._entries(label, sink)
+        is_end_lost = yield from self.entries(label, sink)
         facts = self.reader.facts()
         if not is_end_lost:
             self._ends[number] = facts.end
         yield FileRead(label, number, facts.size, facts)
 
-    def _entries(self, label: str, sink: Sink) -> Generator[Damage, None, bool]:
-        """Read the entries; return whether the file's end was unreadable and reported."""
+    def entries(self, label: str, sink: Sink) -> Generator[Damage, None, bool]:
+        """Read the open file; return whether its end was unreadable and reported.
+
+        Raises OSError.
+        """
         tries, is_end_lost = Tries(), False
         while True:
             result = self.reader.run(BUDGET_BYTES)

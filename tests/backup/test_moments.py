@@ -16,9 +16,8 @@ from binlog.generations import contents
 from binlog.workload import Actor, check, run_steps
 from core.rig import SECOND, START, Rig
 from servers import Server, ours, reference
-from shards import TWO
+from shards import TWO, tubes_of
 
-from beanstalkd_py import errors
 from beanstalkd_py.backup import create as creating
 from beanstalkd_py.backup import snapshot as snapshots
 from beanstalkd_py.backup.create import create
@@ -105,11 +104,16 @@ class Client:
 
 
 @pytest.mark.costly
-def test_backups_under_load(folder: Path, target: Target, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [("--workers", "1"), TWO], ids=["one-worker", "two-workers"])
+def test_backups_under_load(
+    folder: Path, target: Target, tmp_path: Path, workers: tuple[str, ...]
+) -> None:
     """Jobs that exist before and after a backup are in it, and those deleted before are not."""
-    clients = [Client(Actor(f"{number}", 0.25, moves=True)) for number in range(3)]
+    count = int(workers[1])
+    tubes = (b"mail", *(next(tubes_of(worker, count)) for worker in range(count)))
+    clients = [Client(Actor(f"{number}", 0.25, tubes=tubes, moves=True)) for number in range(3)]
     checked = 0
-    with ours("-b", folder, "-s", LARGER_FILE) as server:
+    with ours("-b", folder, "-s", LARGER_FILE, *workers) as server:
         threads = [threading.Thread(target=each.run, args=(server,)) for each in clients]
         for thread in threads:
             thread.start()
@@ -192,17 +196,41 @@ def test_a_file_that_vanishes_before_it_is_opened(
         check([actor], rig)
 
 
+@pytest.mark.parametrize("reading", range(6))
+def test_a_job_that_moves_between_two_shards_after_a_reading(
+    folder: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: int
+) -> None:
+    """One shard is read before it has the copy, the other one after the job has left it."""
+    to, of = (next(tubes_of(worker)) for worker in (0, 1))
+    with ours("-b", folder, *TWO) as server, server.connect() as client:
+        client.ask(b"use %b\r\n" % of)
+        job = client.put(b"the job")
+        client.ask(b"use %b\r\n" % to)
+        client.put(b"another")
+        readings: list[bool] = []
+        real = snapshots._Shard.read_on
+
+        def read_on(self: snapshots._Shard) -> bool:
+            readings.append(real(self))
+            if len(readings) == reading + 1:
+                assert client.ask(b"move %d %b 0 0\r\n" % (job, to)).startswith(b"MOVED ")
+            return readings[-1]
+
+        monkeypatch.setattr(snapshots._Shard, "read_on", read_on)
+        create(folder, target, "one")
+        assert any(readings[4:]) == (reading in (3, 4))
+    found = restored(target, "one", tmp_path / "restored")
+    bodies = [
+        job.body for each in sorted(found.glob("shard-*")) for job in contents([each]).values()
+    ]
+    assert sorted(bodies) == [b"another", b"the job"]
+
+
 @pytest.mark.parametrize("workers", [(), TWO], ids=["one-worker", "two-workers"])
 def test_a_server_without_jobs(
     folder: Path, target: Target, tmp_path: Path, workers: tuple[str, ...]
 ) -> None:
     with ours("-b", folder, *workers):
-        if workers:
-            with pytest.raises(errors.BinlogFolderError, match="several workers"):
-                create(folder, target, "one")
-        else:
-            create(folder, target, "one")
-    if workers:
         create(folder, target, "one")
     to = restored(target, "one", tmp_path / "restored")
     with ours("-b", to, *workers) as server, server.connect() as client:

@@ -75,9 +75,8 @@ def create(folder: str, url: str, name: str | None, as_json: bool) -> int:
     """Save a binlog folder; its server may be running.
 
     The backup has all jobs, tube policies and ticks of schedules of one moment, as a kill of the
-    server at that moment would leave them. A server with several workers must be stopped. The
-    backup shares unchanged files with earlier ones in URL, so run it often. A killed command leaves
-    no incomplete backup.
+    server at that moment would leave them. It shares unchanged files with earlier backups in URL,
+    so run it often. A killed command leaves no incomplete backup.
 
     \b
     Example:
