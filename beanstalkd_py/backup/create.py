@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from beanstalkd_py import errors
-from beanstalkd_py.backup.snapshot import OpenFile, snapshot
+from beanstalkd_py.backup.open_file import OpenFile
+from beanstalkd_py.backup.snapshot import snapshot
 from beanstalkd_py.backup.target import CHUNK_BYTES, Backup, SavedFile, Target
 
 SETTLED_S = 2.0
@@ -24,8 +25,10 @@ class Created:
     written: int
 
 
-def create(folder: Path, target: Target, name: str | None = None) -> Created:
-    """Back up a folder; a server may run there. Without a name it is the time.
+def create(
+    folder: Path, target: Target, name: str | None = None, history: Path | None = None
+) -> Created:
+    """Back up a folder and its history; a server may run there. Without a name it is the time.
 
     Raises ToolUsageError, BinlogFolderError, BinlogToolError, PipelineError, OSError.
     """
@@ -36,7 +39,7 @@ def create(folder: Path, target: Target, name: str | None = None) -> Created:
         raise errors.ToolUsageError(f"there is a backup {name} in {target.url}; give another name")
     previous = target.load(names[-1]).files if names else ()  # usually the latest
     saver = _Saver(target, {file.path: file for file in previous})
-    with snapshot(folder) as (found, files):
+    with snapshot(folder, history) as (found, files):
         saved = tuple(saver.save(file) for file in files)
     created = datetime.now(UTC).isoformat(timespec="milliseconds")
     backup = Backup(name, created, found.layout.workers, saved)

@@ -3,15 +3,15 @@
 A server only appends to the last file of a shard, and removes the oldest files, after it has moved
 their jobs to the last one. So the open files of a shard, the last one cut behind an entry, are what
 a kill at that moment would leave. All files are opened before any is read: a file that the server
-removes meanwhile can still be read, and if one is gone before it was opened, the folder is listed
-again.
+removes meanwhile can still be read, and those that were gone before are not needed.
 
 Shards are cut one after another. Meanwhile the server may move a job from a shard that is cut late
 to one that was cut early; then no shard would have the job. So the last files are read on twice,
 until no entry between the two readings ends a moved job. What a shard had at the first of them,
 all others have had before the second.
 
-history.id is left out: the history may have read further than a restored folder goes.
+A history is opened after the binlog files and before they are read, so it has not read further than
+they go. Without it history.id is left out, too: the history of the server may have read further.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from beanstalkd_py import errors
+from beanstalkd_py.backup.history_files import open_history
+from beanstalkd_py.backup.open_file import ChangedError, OpenFile, open_for_backup
 from beanstalkd_py.binlog.file_walk import HEADER_BYTES, Walk, has_entries
 from beanstalkd_py.binlog.folders import Folder, Shard, inspect_files
-from beanstalkd_py.binlog.layout import LAYOUT, POLICIES, SCHEDULES, WHOLE
+from beanstalkd_py.binlog.layout import HISTORY_ID, LAYOUT, POLICIES, SCHEDULES, WHOLE
 from beanstalkd_py.core.binlog_reader import FileKind, Selection
-from beanstalkd_py.regular_file import open_regular
 
 TRIES = 100
 READINGS = 1000
@@ -36,33 +37,19 @@ _KEPT = re.compile(r"binlog\.[1-9]\d{0,9}\.(bad|done).*")
 _MOVED = b'"ended":"moved"'
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFile:
-    """An open file, of which the first `size` bytes belong to the snapshot.
-
-    `path` is relative to the folder. A file that is not `complete` may grow.
-    """
-
-    path: str
-    fd: int
-    size: int
-    complete: bool
-
-
-class _ChangedError(Exception):
-    """The server has removed or renamed a file before it was opened, or begun a new one."""
-
-
 @contextlib.contextmanager
-def snapshot(top: Path) -> Iterator[tuple[Folder, list[OpenFile]]]:
-    """Open the files of a folder. Raises BinlogFolderError, BinlogToolError, OSError."""
+def snapshot(top: Path, history: Path | None = None) -> Iterator[tuple[Folder, list[OpenFile]]]:
+    """Open the files of a folder, and of its history.
+
+    Raises BinlogFolderError, BinlogToolError, ToolUsageError, OSError.
+    """
     for _ in range(TRIES):
         folder = inspect_files(top)
         _check_shards(folder)
         with contextlib.ExitStack() as stack:
             try:
-                files = _open_all(stack, folder)
-            except _ChangedError:
+                files = _open_all(stack, folder, history)
+            except ChangedError:
                 continue
             yield folder, files
             return
@@ -80,21 +67,21 @@ def _check_shards(folder: Folder) -> None:
         )
 
 
-def _open_all(stack: contextlib.ExitStack, folder: Folder) -> list[OpenFile]:
-    shards = [_Shard(stack, shard) for shard in folder.shards]
+def _open_all(stack: contextlib.ExitStack, folder: Folder, history: Path | None) -> list[OpenFile]:
+    shards = [_Shard(stack, shard, history is not None) for shard in folder.shards]
     files = [
-        _open(stack, folder.top, name)
+        open_for_backup(stack, folder.top, name)
         for name in (LAYOUT, POLICIES, SCHEDULES)
         if (folder.top / name).exists()
     ]
     for shard in shards:
         shard.open_files()
+    if history is not None:
+        files += open_history(stack, history)
     for shard in shards:
         shard.read_on()
     if folder.live and folder.layout != WHOLE:
         _read_on_without_moves(folder, shards)
-    if any(shard.has_grown() for shard in shards):
-        raise _ChangedError
     return files + [file for shard in shards for file in shard.files()]
 
 
@@ -105,8 +92,6 @@ def _read_on_without_moves(folder: Folder, shards: list[_Shard]) -> None:
         moved = [shard.read_on() for shard in shards]
         if not any(moved):
             return
-        if any(shard.has_grown() for shard in shards):
-            raise _ChangedError
     raise errors.BinlogToolError(
         f"the server of binlog folder {folder.top} moves too many jobs between its workers; try"
         " again later"
@@ -114,11 +99,12 @@ def _read_on_without_moves(folder: Folder, shards: list[_Shard]) -> None:
 
 
 class _Shard:
-    """One shard. Methods raise _ChangedError, OSError."""
+    """One shard. Methods raise ChangedError, OSError."""
 
-    def __init__(self, stack: contextlib.ExitStack, shard: Shard) -> None:
+    def __init__(self, stack: contextlib.ExitStack, shard: Shard, has_history: bool) -> None:
         self._stack = stack
         self._shard = shard
+        self._has_history = has_history
         self._walk = Walk(shard, Selection(as_json=True, states=("deleted",)))
         stack.callback(self._walk.close)
         self._is_read = False
@@ -128,17 +114,44 @@ class _Shard:
     def open_files(self) -> None:
         """Open all files but those that are preallocated."""
         path, prefix = self._shard.path, self._shard.prefix
-        for name in sorted(each.name for each in path.iterdir()):
-            if _KEPT.fullmatch(name):
-                self._kept.append(_open(self._stack, path, name, prefix))
+        for number in self._used_numbers():
+            try:
+                self._open(number)
+            except ChangedError:
+                self._files.clear()  # it is no longer needed, and neither are older ones
+        # Listed later, so that a file that is renamed meanwhile is in one of the lists.
+        names = {each.name for each in path.iterdir()} - {f"binlog.{n}.done" for n in self._files}
+        for name in sorted(filter(_KEPT.fullmatch, names), key=_number):
+            try:
+                self._kept.append(open_for_backup(self._stack, path, name, prefix))
+            except ChangedError:
+                self._kept = [each for each in self._kept if not each.path.endswith(".done")]
+        if self._has_history and HISTORY_ID in names:
+            self._kept.append(open_for_backup(self._stack, path, HISTORY_ID, prefix))
+
+    def _used_numbers(self) -> list[int]:
         numbers = self._shard.numbers()
         while len(numbers) > 1 and not has_entries(self._shard, numbers[-1]):
             del numbers[-1]
-        for number in numbers:
-            self._files[number] = _open(self._stack, path, f"binlog.{number}", prefix)
+        return numbers
+
+    def _open(self, number: int) -> None:
+        self._files[number] = open_for_backup(
+            self._stack, self._shard.path, f"binlog.{number}", self._shard.prefix
+        )
 
     def read_on(self) -> bool:
-        """Read the last file to its present end; return whether a job ended there as moved."""
+        """Read everything up to the present end; return whether a job ended there as moved."""
+        moved = False
+        last = max(self._files, default=0)
+        newer = [number for number in self._used_numbers() if number > last]
+        for number in newer:  # so the file before it does not grow any more
+            moved = self._read_last() or moved
+            self._open(number)
+            self._is_read = False
+        return self._read_last() or moved
+
+    def _read_last(self) -> bool:
         if not self._files:
             return False
         reader = self._walk.reader
@@ -148,33 +161,21 @@ class _Shard:
             try:
                 self._is_read = reader.open(max(self._files), "") == FileKind.ENTRIES
             except FileNotFoundError:
-                raise _ChangedError from None
+                raise ChangedError from None
         ends: list[bool] = []
         if self._is_read:
             for _ in self._walk.entries("", lambda text: ends.append(_MOVED in bytes(text))):
                 pass  # damage is saved as it is
         return any(ends)
 
-    def has_grown(self) -> bool:
-        """Return whether there are entries in a file that had none."""
-        last = max(self._files, default=0) - (not self._is_read)
-        return any(
-            number > last and has_entries(self._shard, number) for number in self._shard.numbers()
-        )
-
     def files(self) -> list[OpenFile]:
         """Return all files, the last one cut behind the last entry that was read."""
-        files = list(self._files.values())
+        files = [replace(each, size=os.fstat(each.fd).st_size) for each in self._files.values()]
         if files:
             end = self._walk.reader.facts().end if self._is_read else HEADER_BYTES
             files[-1] = replace(files[-1], size=min(end, files[-1].size), complete=False)
         return self._kept + files
 
 
-def _open(stack: contextlib.ExitStack, folder: Path, name: str, prefix: str = "") -> OpenFile:
-    try:
-        fd = open_regular(folder / name)
-    except FileNotFoundError:
-        raise _ChangedError from None
-    stack.callback(os.close, fd)
-    return OpenFile(prefix + name, fd, os.fstat(fd).st_size, complete=True)
+def _number(name: str) -> int:
+    return int(name.split(".")[1])

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 
 from pyarrow import fs
 
+from beanstalkd_py.backup.history_files import HISTORY
 from beanstalkd_py.errors import PipelineError, ToolUsageError
 from beanstalkd_py.pipeline.sources.paths import absolute, is_glob
 from beanstalkd_py.pipeline.sources.remote import RemotePath
@@ -24,6 +25,9 @@ from beanstalkd_py.pipeline.sources.remote import RemotePath
 CHUNK_BYTES = 4 << 20
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PATH = re.compile(
+    rf"{HISTORY}(commitlog/\d{{20}}|[a-z][a-z.]*)|(shard-\d{{3}}/)?[A-Za-z][A-Za-z0-9.-]*"
+)
 _MANIFEST = ".json"
 _CHUNKS = "chunks"
 
@@ -53,6 +57,10 @@ class Backup:
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
+
+    @property
+    def has_history(self) -> bool:
+        return any(file.path.startswith(HISTORY) for file in self.files)
 
 
 class Target:
@@ -100,6 +108,11 @@ class Target:
             raise PipelineError(f"{path.url} is no backup of this version: {error!r}") from error
 
     def save(self, backup: Backup) -> None:
+        """Raises PipelineError if a chunk is not there any more."""
+        self._stored = None
+        if not all(map(self.has, backup.files)):
+            text = f"chunks of the new backup were removed from {self.url} meanwhile; run it again"
+            raise PipelineError(text)
         text = json.dumps({"format": FORMAT, **asdict(backup)})
         self._manifest(backup.name).write(text.encode())
 
@@ -131,6 +144,22 @@ class Target:
             infos = folder.files.get_file_info(selector)
             self._stored = {info.base_name: info.size for info in infos}
         return self._stored
+
+    def remove(self, names: Sequence[str]) -> int:
+        """Remove these backups, and all chunks that no other one has; return how many chunks.
+
+        No backup may be created meanwhile. A killed call leaves chunks that the next one removes.
+        Raises PipelineError if one of the others cannot be read.
+        """
+        kept = [self.load(name) for name in self.names() if name not in names]
+        needed = {chunk for backup in kept for file in backup.files for chunk in file.chunks}
+        for name in names:
+            self._manifest(name).remove()
+        unneeded = [name for name in self._chunks() if name not in needed]
+        for name in unneeded:
+            self._chunk(name).remove()
+        self._stored = None
+        return len(unneeded)
 
     def chunk(self, name: str) -> bytes:
         """Return a chunk. Raises PipelineError if it is missing or damaged."""
@@ -168,7 +197,7 @@ def _file(values: object) -> SavedFile:
             "chunks": list(chunks),
             "version": list(version),
         }:
-            if re.fullmatch(r"(shard-\d{3}/)?[A-Za-z][A-Za-z0-9.-]*", path) and all(
+            if _PATH.fullmatch(path) and all(
                 re.fullmatch(r"[0-9a-f]{64}", str(chunk)) for chunk in chunks
             ):
                 return SavedFile(path, size, tuple(chunks), tuple(map(int, version)))

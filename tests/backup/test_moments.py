@@ -8,22 +8,22 @@ import os
 import random
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from backup.clients import Client, contents_of
 from binlog.generations import contents
 from binlog.workload import Actor, check, run_steps
 from core.rig import SECOND, START, Rig
-from servers import Server, ours, reference
+from servers import ours, reference
 from shards import TWO, tubes_of
 
 from beanstalkd_py.backup import create as creating
+from beanstalkd_py.backup import open_file as open_files
 from beanstalkd_py.backup import snapshot as snapshots
 from beanstalkd_py.backup.create import create
 from beanstalkd_py.backup.restore import restore, verify
 from beanstalkd_py.backup.target import Target
-from beanstalkd_py.binlog.layout import WHOLE, folders_of, read_layout
 
 FILE = 4096
 LARGER_FILE = 50_000
@@ -67,40 +67,10 @@ def test_in_an_object_store(folder: Path, bucket: str, tmp_path: Path) -> None:
             run_steps(actor, rig.client(), 50)
         create(folder, target, name)
     assert [backup.name for backup in target.backups()] == ["1", "2"]
+    target.put_chunk(b"of a killed command")
+    assert target.remove(["1"]) == 1 and target.names() == ["2"]
     with Rig(restored(target, "2", tmp_path / "restored")) as rig:
         check([actor], rig)
-
-
-@dataclass
-class Client:
-    """An actor that works without pause."""
-
-    actor: Actor
-    guard: threading.Lock = field(default_factory=threading.Lock)
-    stopped: threading.Event = field(default_factory=threading.Event)
-
-    def run(self, server: Server) -> None:
-        with server.connect() as client:
-            while not self.stopped.is_set():
-                with self.guard:
-                    step = self.actor.next()
-                    assert self.actor.pending is not None
-                    count = len(self.actor.pending.words)
-                client.send(step)
-                replies = client.replies(count)
-                with self.guard:
-                    self.actor.take(replies)
-
-    def bodies(self) -> set[bytes]:
-        """Return the bodies of all jobs but the one that its last command may be changing."""
-        with self.guard:
-            step = self.actor.pending
-            changing = step.job if step is not None else None
-            return {job.body for number, job in self.actor.known.items() if number != changing}
-
-    def gone(self) -> set[int]:
-        with self.guard:
-            return set(self.actor.gone)
 
 
 @pytest.mark.costly
@@ -140,19 +110,14 @@ def check_between(
     after: list[set[bytes]],
 ) -> int:
     """Check a restored folder; return the number of jobs that had to be there."""
-    jobs = [
-        (number, job)
-        for each in folders_of(folder, read_layout(folder) or WHOLE)
-        for number, job in contents([each]).items()
-    ]
-    bodies = Counter(job.body for _, job in jobs)
-    numbers = {number for number, _ in jobs}
+    jobs = contents_of(folder)
+    bodies = Counter(job.body for job in jobs.values())
     checked = 0
     for (known, gone), then in zip(before, after, strict=True):
         kept = known & then
         lost = kept - bodies.keys()
         assert not lost, f"{len(lost)} jobs are lost"
-        assert not gone & numbers, "deleted jobs are back"
+        assert not gone & jobs.keys(), "deleted jobs are back"
         checked += len(kept)
     assert {body for body, times in bodies.items() if times > 2} == set()
     return checked
@@ -179,7 +144,7 @@ def test_a_file_that_vanishes_before_it_is_opened(
         client, actor = rig.client(), Actor("vanish")
         run_steps(actor, client, 300)
         rig.advance(SECOND)
-        real, opened = snapshots.open_regular, []
+        real, opened = open_files.open_regular, []
 
         def open_regular(path: Path) -> int:
             if not opened:
@@ -189,7 +154,7 @@ def test_a_file_that_vanishes_before_it_is_opened(
                 assert not path.exists(), "the server has not removed it"
             return real(path)
 
-        monkeypatch.setattr(snapshots, "open_regular", open_regular)
+        monkeypatch.setattr(open_files, "open_regular", open_regular)
         create(folder, target, "one")
         monkeypatch.undo()
     with Rig(restored(target, "one", tmp_path / "restored"), file_size=FILE) as rig:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from backup.clients import KilledError
 from binlog.workload import Actor, check, run_steps
 from cli.commands import run
-from core.rig import Rig
+from core.rig import SECOND, Rig
 from servers import ours
 from shards import TWO
 
@@ -18,15 +21,11 @@ from beanstalkd_py import errors
 from beanstalkd_py.backup import create as creating
 from beanstalkd_py.backup.create import create
 from beanstalkd_py.backup.restore import restore, verify
-from beanstalkd_py.backup.target import Target
+from beanstalkd_py.backup.target import Backup, Target
 from beanstalkd_py.binlog.steps import Steps
 
 FILE = 4096
 KILLED = 77
-
-
-class KilledError(BaseException):
-    """Ends a command like a kill, because nothing handles it."""
 
 
 @pytest.fixture
@@ -126,7 +125,7 @@ def test_killed_at_every_step_of_a_restore(
                 raise KilledError
 
         with contextlib.suppress(KilledError):
-            restore(backup, target, to, Steps(before))
+            restore(backup, target, to, steps=Steps(before))
         if to.exists():
             break
         assert len(done) == step + 1
@@ -149,6 +148,41 @@ def test_a_killed_command_leaves_no_backup(folder: Path, actor: Actor, target: T
     assert subprocess.run(command, check=False).returncode == KILLED
     assert target.names() == [] and chunks(target)
     assert create(folder, target, "next").written == 0
+
+
+def test_removed_backups(folder: Path, target: Target, tmp_path: Path) -> None:
+    """The others keep their chunks, and those of a killed command go."""
+    moments: dict[str, Actor] = {}
+    with Rig(folder, file_size=FILE) as rig:
+        client, acting = rig.client(), Actor("prune")
+        for name in ("1", "2", "3"):
+            run_steps(acting, client, 100)
+            rig.advance(SECOND)
+            create(folder, target, name)
+            moments[name] = copy.deepcopy(acting)
+    target.put_chunk(b"of a killed command")
+    count = len(chunks(target))
+    assert 1 < target.remove(["1", "2"]) < count
+    assert target.names() == ["3"] and target.remove([]) == 0
+    assert list(verify(target.load("3"), target)) == []
+    restore(target.load("3"), target, tmp_path / "restored")
+    with Rig(tmp_path / "restored", file_size=FILE) as rig:
+        check([moments["3"]], rig)
+
+
+def test_chunks_that_are_removed_during_a_backup(
+    folder: Path, actor: Actor, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Target.save
+
+    def save(self: Target, backup: Backup) -> None:
+        chunks(target)[0].unlink()
+        real(self, backup)
+
+    monkeypatch.setattr(Target, "save", save)
+    with pytest.raises(errors.PipelineError, match="were removed"):
+        create(folder, target, "one")
+    assert target.names() == []
 
 
 def test_a_divided_folder_is_guarded_again(folder: Path, target: Target, tmp_path: Path) -> None:
@@ -178,6 +212,8 @@ def test_the_commands(folder: Path, actor: Actor, tmp_path: Path) -> None:
     assert done.returncode == 0 and done.stderr.startswith("beanstalkd-py: restored one of ")
     with Rig(to, file_size=FILE) as rig:
         check([actor], rig)
+    pruned = run("backup", "prune", backups, "--keep", "1", "--json")
+    assert json.loads(pruned.stdout) == {"removed": [], "chunks_removed": 0}
     chunks(Target(str(backups)))[0].write_bytes(b"")
     damaged = run("backup", "verify", backups, "one")
     assert damaged.returncode == 1 and "binlog." in damaged.stdout
@@ -196,6 +232,8 @@ def test_the_commands(folder: Path, actor: Actor, tmp_path: Path) -> None:
         (("verify", "TARGET"), "there is no backup in"),
         (("verify", "TARGET", "one"), "there is no backup one"),
         (("restore", "TARGET", "-b", "FOLDER"), "there is no backup in"),
+        (("create", "-b", "FOLDER", "--to", "TARGET", "--history", "FOLDER"), "is no history"),
+        (("prune", "TARGET", "--keep", "0"), "--keep"),
     ],
 )
 def test_mistakes(

@@ -14,7 +14,13 @@ from beanstalkd_py import errors
 from beanstalkd_py.cli.binlog.read_commands import folder_usage_errors
 from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.connection_options import CONTEXT
-from beanstalkd_py.cli.options import AS_JSON, complete_folder, folder_option, option
+from beanstalkd_py.cli.options import (
+    AS_JSON,
+    complete_folder,
+    count_option,
+    folder_option,
+    option,
+)
 from beanstalkd_py.cli.output import notice, write_line, write_result
 from beanstalkd_py.cli.pipeline.spark_options import usage_errors
 from beanstalkd_py.plural import counted
@@ -54,6 +60,10 @@ def _target(url: str) -> Iterator[Target]:
         yield Target(url)
 
 
+def _path(folder: str | None) -> Path | None:
+    return None if folder is None else Path(folder)
+
+
 def _chosen(target: Target, name: str | None) -> Backup:
     """Return the backup of this name, or the latest."""
     if name is not None:
@@ -69,10 +79,11 @@ def _chosen(target: Target, name: str | None) -> Backup:
 @option(
     "--to url", "Folder of backups.", metavar="URL", shell_complete=complete_folder, required=True
 )
+@folder_option("--history", "Also save the history of the server.")
 @option("--name", "Name of the backup.  [default: the time, as 20261126T180000Z]", metavar="NAME")
 @AS_JSON
-def create(folder: str, url: str, name: str | None, as_json: bool) -> int:
-    """Save a binlog folder; its server may be running.
+def create(folder: str, url: str, history: str | None, name: str | None, as_json: bool) -> int:
+    """Save a binlog folder and a history; their server may be running.
 
     The backup has all jobs, tube policies and ticks of schedules of one moment, as a kill of the
     server at that moment would leave them. It shares unchanged files with earlier backups in URL,
@@ -88,7 +99,7 @@ def create(folder: str, url: str, name: str | None, as_json: bool) -> int:
     with _target(url) as target:
         from beanstalkd_py.backup.create import create as create_backup
 
-        created = create_backup(Path(folder), target, name)
+        created = create_backup(Path(folder), target, name, _path(history))
     result = {
         "name": created.backup.name,
         "created": created.backup.created,
@@ -117,6 +128,7 @@ def list_(as_json: bool, target: str) -> int:
                 "name": each.name,
                 "created": each.created,
                 "workers": each.workers,
+                "history": each.has_history,
                 "files": len(each.files),
                 "bytes": each.size,
             }
@@ -150,14 +162,15 @@ def verify(target: str, name: str | None) -> int:
 
 @backup.command()
 @folder_option("-b --binlog folder", "New binlog folder: missing or empty.", required=True)
+@folder_option("--history", "New folder for the history: missing or empty.")
 @TARGET
 @NAME
-def restore(folder: str, target: str, name: str | None) -> int:
-    """Write a backup, by default the latest, to a new folder.
+def restore(folder: str, history: str | None, target: str, name: str | None) -> int:
+    """Write a backup, by default the latest, to new folders.
 
     Start a server there with the same number of workers, or with another one, as on any folder.
-    Jobs that were deleted after the backup exist again. A killed command leaves the folder as it
-    was.
+    Jobs that were deleted after the backup exist again. A killed command leaves the binlog folder
+    as it was. Without --history, a server begins a new history.
 
     \b
     Example:
@@ -169,6 +182,33 @@ def restore(folder: str, target: str, name: str | None) -> int:
         from beanstalkd_py.backup.restore import restore as restore_backup
 
         chosen = _chosen(opened, name)
-        restore_backup(chosen, opened, Path(folder))
+        restore_backup(chosen, opened, Path(folder), _path(history))
     notice(f"restored {chosen.name} of {chosen.created} to {folder}")
+    return 0
+
+
+@backup.command()
+@TARGET
+@count_option("--keep", "Number of backups to keep.", "backups", 1, metavar="N", required=True)
+@AS_JSON
+def prune(target: str, keep: int, as_json: bool) -> int:
+    """Remove all backups but the latest ones.
+
+    Their contents are removed unless a later backup has them. Do not create a backup in URL
+    meanwhile.
+
+    \b
+    Example:
+      beanstalkd-py backup prune s3://queues/backups --keep 168
+
+    Exit status 1 for an error of a disk or a damaged backup, 2 for a usage error.
+    """
+    with _target(target) as opened:
+        old = [each.name for each in opened.backups()[:-keep]]
+        chunks = opened.remove(old)
+    write_result(
+        as_json,
+        {"removed": old, "chunks_removed": chunks},
+        f"removed {counted(len(old), 'backup')} and {counted(chunks, 'chunk')}",
+    )
     return 0

@@ -63,6 +63,11 @@ class RemotePath:
             content: bytes = data.read(length)
             return content
 
+    def remove(self) -> None:
+        """Remove the file if it exists. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            self.files.delete_file(self.path)
+
     def write(self, data: bytes | memoryview) -> None:
         """Write a file, which appears when it is complete; on this machine, sync it.
 

@@ -1,0 +1,60 @@
+"""Clients that work during a backup, the jobs of a restored folder, and the kill of a command."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from binlog.generations import Contents, contents
+from binlog.workload import Actor
+from servers import Server
+
+from beanstalkd_py.binlog.layout import WHOLE, folders_of, read_layout
+
+
+class KilledError(BaseException):
+    """Ends a command like a kill, because nothing handles it."""
+
+
+@dataclass
+class Client:
+    """An actor that works without pause."""
+
+    actor: Actor
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, server: Server) -> None:
+        with server.connect() as client:
+            while not self.stopped.is_set():
+                with self.guard:
+                    step = self.actor.next()
+                    assert self.actor.pending is not None
+                    count = len(self.actor.pending.words)
+                client.send(step)
+                replies = client.replies(count)
+                with self.guard:
+                    self.actor.take(replies)
+
+    def bodies(self) -> set[bytes]:
+        """Return the bodies of all jobs but the one that its last command may be changing."""
+        with self.guard:
+            step = self.actor.pending
+            changing = step.job if step is not None else None
+            return {job.body for number, job in self.actor.known.items() if number != changing}
+
+    def gone(self) -> set[int]:
+        with self.guard:
+            return set(self.actor.gone)
+
+    def changing(self) -> set[int]:
+        """Return the job that its last command may have ended."""
+        with self.guard:
+            step = self.actor.pending
+            return {step.job} if step is not None and step.job is not None else set()
+
+
+def contents_of(folder: Path) -> Contents:
+    """Return the jobs of a folder, divided or not."""
+    return contents(folders_of(folder, read_layout(folder) or WHOLE))
