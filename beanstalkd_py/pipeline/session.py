@@ -242,6 +242,7 @@ def _silence() -> None:
 def _stop(context: Any, gateway: Any) -> None:
     from pyspark import SparkContext
 
+    _end_accumulators(context)
     context.stop()
     if gateway is None:
         return
@@ -249,3 +250,13 @@ def _stop(context: Any, gateway: Any) -> None:
     gateway.proc.stdin.close()
     gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None
+
+
+def _end_accumulators(context: Any) -> None:
+    """Shut down the server of accumulators, for whose end PySpark would wait up to a second."""
+    server = getattr(context, "_accumulatorServer", None)
+    if server is None:
+        return
+    context._accumulatorServer = None
+    server.handle_error = lambda *_: None  # the JVM may close its connection first
+    threading.Thread(target=server.shutdown, daemon=True).start()
