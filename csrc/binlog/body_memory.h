@@ -33,7 +33,7 @@ typedef struct {
     int version;
 } bs_body_file;
 
-enum { BS_BODY_FILES = 16, BS_BODY_AHEAD = 64 * 1024 };
+enum { BS_BODY_FILES = 16, BS_BODY_AHEAD = 32 * 1024 };
 
 /* All zeros: bodies are not separate. */
 typedef struct {

@@ -10,8 +10,8 @@
 
 enum {
     SMALLEST_AHEAD = 4096,
-    LARGEST_AHEAD = 256 * 1024, /* so that the loop pauses shortly, and the bytes are still in the caches */
-    AHEAD_SHARE = 4             /* reading ahead loads at most 1/4 of the limit at once */
+    LARGEST_AHEAD = 32 * 1024, /* so that the loop does not pause while a client with 100 commands in flight waits */
+    AHEAD_SHARE = 4            /* reading ahead loads at most 1/4 of the limit at once */
 };
 
 /* Opens the file if it is not open. Returns 0 or a negative errno. */
