@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from object_store import BUCKET, object_store
 from servers import Server, ours
 from wire import Client, Connect, in_tube
 
@@ -64,6 +65,13 @@ def spark_options() -> Iterator[None]:
         patch.setenv("SPARK_SUBMIT_OPTS", f"{options} {executors}")
         patch.setenv("SPARK_DAEMON_JAVA_OPTS", options)
         yield
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[str]:
+    """The URL of a bucket in an object store."""
+    with object_store():
+        yield f"s3://{BUCKET}"
 
 
 @pytest.fixture

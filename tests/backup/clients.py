@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,10 +13,28 @@ from binlog.workload import Actor
 from servers import Server
 
 from beanstalkd_py.binlog.layout import WHOLE, folders_of, read_layout
+from beanstalkd_py.binlog.steps import Steps
 
 
 class KilledError(BaseException):
     """Ends a command like a kill, because nothing handles it."""
+
+
+def killed_at_every_step(command: Callable[[Steps], None]) -> Iterator[None]:
+    """Run a command again and again, each time for one step more; yield after each kill."""
+    for steps in itertools.count():
+        done = itertools.count()
+
+        def before(_step: str, done: Iterator[int] = done, steps: int = steps) -> None:
+            if next(done) == steps:
+                raise KilledError
+
+        try:
+            command(Steps(before))
+        except KilledError:
+            yield
+        else:
+            return
 
 
 @dataclass

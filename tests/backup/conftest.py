@@ -1,4 +1,4 @@
-"""Folders of backups: on this machine, and in an object store."""
+"""The folder of backups."""
 
 from __future__ import annotations
 
@@ -7,16 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pipeline.binlogs.object_store import BUCKET, object_store
 
 from beanstalkd_py.backup.target import Target
-
-
-@pytest.fixture(scope="session")
-def bucket() -> Iterator[str]:
-    """The URL of a bucket."""
-    with object_store():
-        yield f"s3://{BUCKET}"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from backup.clients import Client, KilledError, contents_of
+from backup.clients import Client, contents_of, killed_at_every_step
 from binlog.workload import Actor
 from processes import eventually
 from servers import ours
@@ -22,7 +22,6 @@ from beanstalkd_py.backup.create import create
 from beanstalkd_py.backup.open_file import OpenFile
 from beanstalkd_py.backup.restore import restore, verify
 from beanstalkd_py.backup.target import Target
-from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.history.reader import StoreReader
 from beanstalkd_py.history.verify import verify as verify_store
 
@@ -144,22 +143,14 @@ def test_killed_at_every_step_of_a_restore(folder: Path, target: Target, tmp_pat
     with ours("-b", folder, "--history", store) as server, server.connect() as client:
         job = client.put(b"body")
         client.ask(b"delete %d\r\n" % job)
-        assert eventually((store / "commitlog").exists)
+        names = ("store.json", "commitlog")
+        assert all(eventually((store / name).exists) for name in names)
         backup = create(folder, target, "one", store).backup
     kills = 0
-    for step in range(1000):
-        done: list[str] = []
-
-        def before(text: str, done: list[str] = done, step: int = step) -> None:
-            done.append(text)
-            if len(done) > step:
-                raise KilledError
-
-        with contextlib.suppress(KilledError):
-            restore(backup, target, to, history, Steps(before))
-        if to.exists():
-            break
+    for _ in killed_at_every_step(lambda steps: restore(backup, target, to, history, steps)):
         kills += 1
+        if to.exists():
+            break  # only the sync of its parent is left
         if history.exists():
             with pytest.raises(errors.ToolUsageError, match="is not empty"):
                 restore(backup, target, to, history)

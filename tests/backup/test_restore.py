@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import subprocess
@@ -10,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from backup.clients import KilledError
+from backup.clients import killed_at_every_step
 from binlog.workload import Actor, check, run_steps
 from cli.commands import run
 from core.rig import SECOND, Rig
@@ -22,7 +21,6 @@ from beanstalkd_py.backup import create as creating
 from beanstalkd_py.backup.create import create
 from beanstalkd_py.backup.restore import restore, verify
 from beanstalkd_py.backup.target import Backup, Target
-from beanstalkd_py.binlog.steps import Steps
 
 FILE = 4096
 KILLED = 77
@@ -116,20 +114,12 @@ def test_killed_at_every_step_of_a_restore(
 ) -> None:
     backup = create(folder, target, "one").backup
     to = tmp_path / "restored"
-    for step in range(1000):
-        done: list[str] = []
-
-        def before(text: str, done: list[str] = done, step: int = step) -> None:
-            done.append(text)
-            if len(done) > step:
-                raise KilledError
-
-        with contextlib.suppress(KilledError):
-            restore(backup, target, to, steps=Steps(before))
+    kills = 0
+    for _ in killed_at_every_step(lambda steps: restore(backup, target, to, steps=steps)):
+        kills += 1
         if to.exists():
-            break
-        assert len(done) == step + 1
-    assert step > len(backup.files)
+            break  # only the sync of its parent is left
+    assert kills > len(backup.files)
     with Rig(to, file_size=FILE) as rig:
         check([actor], rig)
 

@@ -116,8 +116,8 @@ def test_an_export_follows_shipped_files(spark, folder, there, tmp_path):
     assert added == sum(expected(there).values())
 
 
-def test_commands_read_an_object_store(folder, store):
-    target = f"{store}/commands"
+def test_commands_read_an_object_store(folder, bucket):
+    target = f"{bucket}/commands"
     ship_of_two_hosts(folder, target)
     words = ["run", "timelines", "--input", f"{target}/*", "--json", "--limit", "none"]
     command = [sys.executable, "-m", "beanstalkd_py", "pipeline", *words]
