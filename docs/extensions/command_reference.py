@@ -59,7 +59,8 @@ def _context(path: str) -> click.Context:
         assert isinstance(group, click.Group)
         command = group.get_command(context, name)
         assert command is not None, path
-        context = click.Context(command, info_name=name, parent=context)
+        # With its settings, because a command keeps the option of its first help.
+        context = click.Context(command, context, name, **command.context_settings)
     return context
 
 
