@@ -111,11 +111,6 @@ class Core:
             self._core = ffi.NULL
 
     @property
-    def pointer(self) -> Any:
-        """The `bs_core *`, for the wrappers of other headers."""
-        return self._core
-
-    @property
     def error(self) -> str:
         return ffi.string(lib.bs_core_error(self._core)).decode("utf-8", "replace")
 

@@ -47,8 +47,7 @@ void bs_core_free(bs_core *core);
 /* Returns the message of the last error; the core owns it. */
 const char *bs_core_error(const bs_core *core);
 
-/* Replaces these values of bs_config. An interval below 0 stays, and no interval becomes negative; that of a replicated
- * core stays 0. */
+/* Replaces these values of bs_config. An interval below 0 stays, and no interval becomes negative. */
 void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_ns);
 
 /* Replaces the limits. The default is no limit but an output of 1 MiB. */

@@ -40,7 +40,6 @@
 #include "base/file_io.h"
 #include "binlog/body_memory.h"
 #include "binlog/preallocation.h"
-#include "binlog/replication.h"
 #include "binlog/sync_thread.h"
 #include "binlog_files/boot_id.h"
 #include "jobs/job.h"
@@ -138,8 +137,6 @@ typedef struct {
     uint64_t entries_before; /* records_written when this generation began */
     uint64_t syncing_entries; /* entries of `syncing` */
     uint64_t syncing;  /* the generation being synced, or 0 */
-    bool on_disk;      /* it is, but the replicator has not confirmed it */
-    int64_t sync_took; /* then: nanoseconds of the sync */
     bool syncing_dirty; /* `dirty` of `syncing` */
     uint32_t sync_file; /* where it ends */
     int64_t sync_end;
@@ -153,10 +150,6 @@ typedef struct {
 
     bs_compaction *compaction;
     bs_bodies bodies;
-
-    bs_replication *replication; /* of the caller; NULL: none */
-    uint32_t offered_file; /* the end of what was offered to the replicator */
-    int64_t offered_end;
 
     bs_syncer *syncer;
     bs_preallocator *preallocator;
@@ -252,10 +245,6 @@ int bs_binlog_sync_here(bs_binlog *binlog, bs_now now);
 
 /* Handles the results of the two threads. Returns 1 if a sync has ended, 0, or BS_ERR_BINLOG. */
 int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now);
-
-/* Begins replication: offers everything that was written. The binlog has been started and syncs before each reply; the
- * caller keeps the record. */
-void bs_binlog_replicate(bs_binlog *binlog, bs_replication *replication);
 
 /* Writes and syncs everything, truncates the current file, removes preallocated files. Returns 0 or BS_ERR_BINLOG. */
 int bs_binlog_stop(bs_binlog *binlog, bs_now now);

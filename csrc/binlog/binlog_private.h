@@ -94,9 +94,6 @@ void bs_binlog_write_reserves_until(bs_binlog *binlog, int64_t until, bs_now now
 /* Ends the generation and returns its files, the current one last. */
 bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count);
 
-/* Returns whether the replicator has confirmed `syncing`, or has failed, and then the binlog has. True without one. */
-bool bs_binlog_is_replicated(bs_binlog *binlog, bool wait);
-
 /* Returns 1 or BS_ERR_BINLOG. `took` is nanoseconds, or -1 if nothing was synced. */
 int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now);
 

@@ -117,43 +117,6 @@ bool bs_binlog_sync_due(const bs_binlog *binlog, bs_now now)
     return at != INT64_MAX && at <= now.mono;
 }
 
-/* --- replication ------------------------------------------------------------------------------------------ */
-
-/* Offers what was written since the last offer, as this generation. */
-static void offer(bs_binlog *binlog, uint64_t generation)
-{
-    uint32_t first = binlog->file_count - 1;
-    while (first > 0 && binlog->files[first].number > binlog->offered_file)
-        first--;
-    for (uint32_t i = first; i < binlog->file_count; i++) {
-        const bs_binlog_file *file = &binlog->files[i];
-        const int64_t from = file->number == binlog->offered_file ? binlog->offered_end : 0;
-        const int64_t to = i + 1 == binlog->file_count ? binlog->written : file->bytes;
-        if (file->number >= binlog->offered_file && from < to)
-            bs_replication_add(binlog->replication, (bs_replicated_part){file->number, from, to});
-    }
-    binlog->offered_file = bs_binlog_current_file(binlog)->number;
-    binlog->offered_end = binlog->written;
-    bs_replication_offer(binlog->replication, generation);
-}
-
-void bs_binlog_replicate(bs_binlog *binlog, bs_replication *replication)
-{
-    binlog->replication = replication;
-    offer(binlog, binlog->gen++); /* no reply depends on this generation */
-}
-
-bool bs_binlog_is_replicated(bs_binlog *binlog, bool wait)
-{
-    const int confirmed =
-        binlog->replication ? bs_replication_confirmed(binlog->replication, binlog->syncing, wait) : 1;
-    if (confirmed < 0)
-        bs_binlog_fail(binlog, "replication", confirmed);
-    return confirmed != 0;
-}
-
-/* --- sync ------------------------------------------------------------------------------------------------- */
-
 bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count)
 {
     binlog->complete =
@@ -168,20 +131,17 @@ bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count)
     binlog->syncing_entries = binlog->counters->records_written - binlog->entries_before;
     binlog->entries_before = binlog->counters->records_written;
     binlog->dirty = binlog->deferred = false;
-    if (binlog->replication)
-        offer(binlog, binlog->syncing);
     return binlog->complete;
 }
 
 int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now)
 {
-    if (error)
+    if (error) {
         bs_binlog_fail(binlog, "sync", error);
-    if (binlog->failed)
         return BS_ERR_BINLOG;
+    }
     binlog->synced = binlog->syncing;
     binlog->syncing = 0;
-    binlog->on_disk = false;
     binlog->syncing_dirty = false;
     binlog->synced_at = now.mono;
     bs_binlog_set_durable_position(binlog, binlog->sync_file, binlog->sync_end);
@@ -214,8 +174,6 @@ int bs_binlog_sync_here(bs_binlog *binlog, bs_now now)
     const bs_sync_file *files = bs_binlog_begin_sync(binlog, &count);
     int64_t took;
     int error = bs_sync_files(files, count, true, &took);
-    if (!error)
-        (void)bs_binlog_is_replicated(binlog, true);
     int result = bs_binlog_end_sync(binlog, error, took, now);
     return result < 0 ? result : 0;
 }
@@ -230,11 +188,8 @@ int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now)
     if (error)
         bs_events_log(binlog->events, BS_WARNING, "cannot %s a binlog file that is no longer needed: %s",
                       binlog->history ? "hand over" : "remove", strerror(-error));
-    error = 0;
-    if (!binlog->syncing || (!binlog->on_disk && !bs_syncer_ended(binlog->syncer, wait, &error, &binlog->sync_took)))
+    int64_t took;
+    if (!binlog->syncing || !bs_syncer_ended(binlog->syncer, wait, &error, &took))
         return 0;
-    binlog->on_disk = error == 0;
-    if (binlog->on_disk && !bs_binlog_is_replicated(binlog, wait))
-        return 0;
-    return bs_binlog_end_sync(binlog, error, binlog->sync_took, now);
+    return bs_binlog_end_sync(binlog, error, took, now);
 }

@@ -221,7 +221,6 @@ void bs_core_free(bs_core *core)
     if (!core)
         return;
     bs_binlog_free(core->binlog);
-    bs_replication_free(core->replication);
     for (uint32_t i = 0; i < core->server.queue.sessions.count; i++) {
         const bs_session *session = core->server.queue.sessions.slots[i];
         if (session) {

@@ -11,7 +11,6 @@ enum { BS_RECEIVE_BYTES = 64 * 1024 };
 struct bs_core {
     bs_server server;
     bs_binlog *binlog;     /* owned; the queue uses it */
-    bs_replication *replication; /* owned; NULL: none */
     bs_config config;      /* its strings are owned */
     int epoll_fd;
     int timer_fd;

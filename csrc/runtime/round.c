@@ -180,8 +180,7 @@ int bs_round_commit(bs_core *core, bs_now now, bool here)
     int result = bs_binlog_write(binlog, now);
     if (result == 0 && bs_binlog_sync_due(binlog, now)) {
         mark_started(core);
-        /* No reply waits for deferred entries, so they must not delay others here, nor must the replicator. */
-        if (here && binlog->dirty && !binlog->replication) {
+        if (here && binlog->dirty) { /* no reply waits for deferred entries, so they must not delay others here */
             result = bs_binlog_sync_here(binlog, now);
             if (result == 0)
                 release_replies(core);
