@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +39,10 @@ def create(
     names = target.names()
     if name in names:
         raise errors.ToolUsageError(f"there is a backup {name} in {target.url}; give another name")
-    previous = target.load(names[-1]).files if names else ()  # usually the latest
+    previous: Sequence[SavedFile] = ()
+    if names:
+        with contextlib.suppress(errors.PipelineError):  # then all files are read
+            previous = target.load(names[-1]).files  # usually the latest
     saver = _Saver(target, {file.path: file for file in previous})
     with snapshot(folder, history) as (found, files):
         saved = tuple(saver.save(file) for file in files)

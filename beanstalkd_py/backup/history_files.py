@@ -1,9 +1,9 @@
 """The files of a history store at one moment, while an archiver may write to it.
 
-Only the log and what cannot be derived from it are saved: opening the store makes its queues and
-its index again. The small files are opened before the log, because each of them describes a log
-that is at least as long. The binlog files must be opened before, and read to their ends after that:
-then they have everything that this history lacks.
+Only the log and what belongs to it are saved: opening the store makes its queues and its index
+again. Tails that a recovery has set aside are left out. The small files are opened before the log,
+because each of them describes a log that is at least as long. The binlog files must be opened
+before, and read to their ends after that: then they have everything that this history lacks.
 """
 
 from __future__ import annotations

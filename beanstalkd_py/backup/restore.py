@@ -46,6 +46,7 @@ def restore(
     steps = steps or Steps()
     places = [_Place(folder, _binlog_files(backup, history is not None))]
     if history is not None:
+        _check_apart(folder, history)
         places.insert(0, _Place(history, _history_files(backup, target)))
     for place in places:
         place.check()
@@ -53,6 +54,13 @@ def restore(
         place.write(target, steps)
     for place in places:
         place.put_in_place(steps)
+
+
+def _check_apart(folder: Path, history: Path) -> None:
+    one, other = folder.resolve(), history.resolve()
+    if one == other or one in other.parents or other in one.parents:
+        text = f"{folder} and {history} are not apart; restore to folders beside each other"
+        raise errors.ToolUsageError(text)
 
 
 def _binlog_files(backup: Backup, has_history: bool) -> dict[str, SavedFile]:

@@ -10,6 +10,9 @@ to one that was cut early; then no shard would have the job. So the last files a
 until no entry between the two readings ends a moved job. What a shard had at the first of them,
 all others have had before the second.
 
+Everything is done again if a server has started or ended meanwhile, or has resharded the folder, or
+if a file was begun and removed.
+
 A history is opened after the binlog files and before they are read, so it has not read further than
 they go. Without it history.id is left out, too: the history of the server may have read further.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +34,7 @@ from beanstalkd_py.binlog.file_walk import HEADER_BYTES, Walk, has_entries
 from beanstalkd_py.binlog.folders import Folder, Shard, inspect_files
 from beanstalkd_py.binlog.layout import HISTORY_ID, LAYOUT, POLICIES, SCHEDULES, WHOLE
 from beanstalkd_py.core.binlog_reader import FileKind, Selection
+from beanstalkd_py.regular_file import read_regular
 
 TRIES = 100
 READINGS = 1000
@@ -43,17 +48,34 @@ def snapshot(top: Path, history: Path | None = None) -> Iterator[tuple[Folder, l
 
     Raises BinlogFolderError, BinlogToolError, ToolUsageError, OSError.
     """
+    _allow_open_files()
     for _ in range(TRIES):
         folder = inspect_files(top)
         _check_shards(folder)
+        identities = _identities(folder)
         with contextlib.ExitStack() as stack:
             try:
                 files = _open_all(stack, folder, history)
-            except ChangedError:
+            except (ChangedError, FileNotFoundError):
                 continue
+            if inspect_files(top) != folder or _identities(folder) != identities:
+                continue  # a server has started or ended, or has resharded the folder
             yield folder, files
             return
     raise errors.BinlogToolError(f"binlog folder {top} changes too fast; try again later")
+
+
+def _allow_open_files() -> None:
+    """All files are open at once."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _identities(folder: Folder) -> list[tuple[int, int]]:
+    """Return what identifies the folder and those of its shards. Resharding makes new ones."""
+    paths = [folder.top, *(shard.path for shard in folder.shards)]
+    found = [path.stat() for path in paths if path.exists()]
+    return [(each.st_dev, each.st_ino) for each in found]
 
 
 def _check_shards(folder: Folder) -> None:
@@ -68,7 +90,7 @@ def _check_shards(folder: Folder) -> None:
 
 
 def _open_all(stack: contextlib.ExitStack, folder: Folder, history: Path | None) -> list[OpenFile]:
-    shards = [_Shard(stack, shard, history is not None) for shard in folder.shards]
+    shards = [_Shard(stack, shard) for shard in folder.shards]
     files = [
         open_for_backup(stack, folder.top, name)
         for name in (LAYOUT, POLICIES, SCHEDULES)
@@ -77,10 +99,14 @@ def _open_all(stack: contextlib.ExitStack, folder: Folder, history: Path | None)
     for shard in shards:
         shard.open_files()
     if history is not None:
+        keys = [shard.history_id() for shard in shards]
         files += open_history(stack, history)
+        if keys != [shard.history_id() for shard in shards]:
+            raise ChangedError
+        files += [file for shard in shards for file in shard.open_history_id()]
     for shard in shards:
         shard.read_on()
-    if folder.live and folder.layout != WHOLE:
+    if folder.layout != WHOLE:
         _read_on_without_moves(folder, shards)
     return files + [file for shard in shards for file in shard.files()]
 
@@ -101,10 +127,9 @@ def _read_on_without_moves(folder: Folder, shards: list[_Shard]) -> None:
 class _Shard:
     """One shard. Methods raise ChangedError, OSError."""
 
-    def __init__(self, stack: contextlib.ExitStack, shard: Shard, has_history: bool) -> None:
+    def __init__(self, stack: contextlib.ExitStack, shard: Shard) -> None:
         self._stack = stack
         self._shard = shard
-        self._has_history = has_history
         self._walk = Walk(shard, Selection(as_json=True, states=("deleted",)))
         stack.callback(self._walk.close)
         self._is_read = False
@@ -126,8 +151,19 @@ class _Shard:
                 self._kept.append(open_for_backup(self._stack, path, name, prefix))
             except ChangedError:
                 self._kept = [each for each in self._kept if not each.path.endswith(".done")]
-        if self._has_history and HISTORY_ID in names:
-            self._kept.append(open_for_backup(self._stack, path, HISTORY_ID, prefix))
+
+    def history_id(self) -> bytes:
+        """Return what identifies the folder in a history, empty without one."""
+        try:
+            return read_regular(self._shard.path / HISTORY_ID)
+        except FileNotFoundError:
+            return b""
+
+    def open_history_id(self) -> list[OpenFile]:
+        path, prefix = self._shard.path, self._shard.prefix
+        if not self.history_id():
+            return []
+        return [open_for_backup(self._stack, path, HISTORY_ID, prefix)]
 
     def _used_numbers(self) -> list[int]:
         numbers = self._shard.numbers()
@@ -145,6 +181,8 @@ class _Shard:
         moved = False
         last = max(self._files, default=0)
         newer = [number for number in self._used_numbers() if number > last]
+        if last and newer != list(range(last + 1, last + 1 + len(newer))):
+            raise ChangedError  # a file was begun and removed meanwhile
         for number in newer:  # so the file before it does not grow any more
             moved = self._read_last() or moved
             self._open(number)

@@ -242,21 +242,15 @@ def _silence() -> None:
 def _stop(context: Any, gateway: Any) -> None:
     from pyspark import SparkContext
 
-    _end_accumulators(context)
+    accumulators = getattr(context, "_accumulatorServer", None)
+    context._accumulatorServer = None  # PySpark would wait up to a second for its end
     context.stop()
+    if accumulators is not None:
+        accumulators.handle_error = lambda *_: None  # the JVM may close its connection first
+        threading.Thread(target=accumulators.shutdown, daemon=True).start()
     if gateway is None:
         return
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None
-
-
-def _end_accumulators(context: Any) -> None:
-    """Shut down the server of accumulators, for whose end PySpark would wait up to a second."""
-    server = getattr(context, "_accumulatorServer", None)
-    if server is None:
-        return
-    context._accumulatorServer = None
-    server.handle_error = lambda *_: None  # the JVM may close its connection first
-    threading.Thread(target=server.shutdown, daemon=True).start()

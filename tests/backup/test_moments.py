@@ -8,6 +8,7 @@ import os
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ from beanstalkd_py.backup import snapshot as snapshots
 from beanstalkd_py.backup.create import create
 from beanstalkd_py.backup.restore import restore, verify
 from beanstalkd_py.backup.target import Target
+from beanstalkd_py.binlog.file_walk import has_entries
+from beanstalkd_py.binlog.folders import Shard
 
 FILE = 4096
 LARGER_FILE = 50_000
@@ -189,6 +192,98 @@ def test_a_job_that_moves_between_two_shards_after_a_reading(
         job.body for each in sorted(found.glob("shard-*")) for job in contents([each]).values()
     ]
     assert sorted(bodies) == [b"another", b"the job"]
+
+
+def interrupted(
+    monkeypatch: pytest.MonkeyPatch, method: str, number: int, meanwhile: Callable[[], object]
+) -> list[bool]:
+    """Call `meanwhile` once, before the call of a method of a shard with this number."""
+    calls: list[bool] = []
+    real = getattr(snapshots._Shard, method)
+
+    def replaced(self: snapshots._Shard) -> object:
+        calls.append(True)
+        if len(calls) == number:
+            meanwhile()
+        return real(self)
+
+    monkeypatch.setattr(snapshots._Shard, method, replaced)
+    return calls
+
+
+@pytest.mark.parametrize(("workers", "then"), [("1", "2"), ("2", "1"), ("2", "3")])
+def test_a_folder_that_is_resharded_during_a_backup(
+    folder: Path,
+    target: Target,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: str,
+    then: str,
+) -> None:
+    args = ("-b", folder, "-s", FILE, "--workers")
+    with ours(*args, workers) as server, server.connect() as client:
+        for each in range(40):
+            client.ask(b"use tube-%d\r\n" % each)
+            client.put(b"x" * 500)
+
+    def reshard() -> None:
+        with ours(*args, then):
+            pass
+
+    interrupted(monkeypatch, "open_files", 1, reshard)
+    create(folder, target, "one")
+    assert len(contents_of(restored(target, "one", tmp_path / "restored"))) == 40
+
+
+def test_a_server_that_starts_during_a_backup_and_moves_a_job(
+    folder: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to, of = (next(tubes_of(worker)) for worker in (0, 1))
+    with ours("-b", folder, *TWO) as server, server.connect() as client:
+        client.ask(b"use %b\r\n" % to)
+        client.put(b"kept")
+        client.ask(b"use %b\r\n" % of)
+        client.put(b"kept")
+        job = client.put(b"the job")
+
+    def move() -> None:
+        with ours("-b", folder, *TWO) as server, server.connect() as client:
+            assert client.ask(b"move %d %b 0 0\r\n" % (job, to)).startswith(b"MOVED ")
+
+    interrupted(monkeypatch, "read_on", 2, move)
+    create(folder, target, "one")
+    jobs = contents_of(restored(target, "one", tmp_path / "restored"))
+    assert sorted(each.body for each in jobs.values()) == [b"kept", b"kept", b"the job"]
+
+
+def test_a_file_that_is_begun_and_removed_between_two_readings(
+    folder: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its entries a deleted job would be back."""
+    tubes = [next(tubes_of(worker)) for worker in (0, 1)]
+    with ours("-b", folder, "-s", FILE, *TWO) as server, server.connect() as client:
+        client.ask(b"use %b\r\n" % tubes[0])
+        job = client.put(b"deleted")
+        kept = client.put(b"kept", delay=1000)
+
+        shard = Shard(folder / "shard-000", "", live=True)
+
+        def fill() -> int:
+            """Fill a file, and return the number of the next one, which has entries."""
+            for _ in range(10):
+                client.ask(b"delete %d\r\n" % client.put(b"y" * 500))
+            return max(number for number in shard.numbers() if has_entries(shard, number))
+
+        def roll() -> None:
+            begun = fill()
+            client.ask(b"delete %d\r\n" % job)
+            while begun in shard.numbers():
+                fill()
+
+        interrupted(monkeypatch, "read_on", 3, roll)
+        create(folder, target, "one")
+    jobs = contents_of(restored(target, "one", tmp_path / "restored"))
+    assert jobs.keys() == {kept}
 
 
 @pytest.mark.parametrize("workers", [(), TWO], ids=["one-worker", "two-workers"])

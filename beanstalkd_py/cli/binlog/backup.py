@@ -170,7 +170,7 @@ def restore(folder: str, history: str | None, target: str, name: str | None) -> 
 
     Start a server there with the same number of workers, or with another one, as on any folder.
     Jobs that were deleted after the backup exist again. A killed command leaves the binlog folder
-    as it was. Without --history, a server begins a new history.
+    as it was; remove the history if it is there. Without --history, a server begins a new history.
 
     \b
     Example:
