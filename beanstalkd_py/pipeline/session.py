@@ -161,17 +161,24 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
                 write_package(package)
                 context.addPyFile(str(package))
             yield SparkSession(context)
-        except KeyboardInterrupt:
+        except BaseException as error:
+            if not _is_interrupted(error):
+                _stop(context, gateway)
+                raise
             # A call of Java was interrupted, so the connection cannot be used again.
             if gateway is not None:
                 gateway.proc.terminate()
                 gateway.proc.wait()
-            raise
-        except BaseException:
-            _stop(context, gateway)
-            raise
+            raise KeyboardInterrupt from error
         else:
             _stop(context, gateway)
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C led to an error. PySpark calls Java again meanwhile, which may fail."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _choose_python(options: SparkOptions) -> None:
