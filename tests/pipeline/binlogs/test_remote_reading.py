@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def there(spark, store) -> str:
+def there(spark, bucket) -> str:
     """A folder in the object store, which Spark's workers can open."""
     names = [name for name in os.environ if name.startswith("AWS_")]
     spark.sparkContext.environment.update({name: os.environ[name] for name in names})
     pipeline.register(spark)
-    return f"{store}/{uuid.uuid4().hex}"
+    return f"{bucket}/{uuid.uuid4().hex}"
 
 
 def places(frame) -> Counter:

@@ -404,17 +404,17 @@ def test_one_run_at_a_time(folder, tmp_path):
         ship(folder, str(tmp_path / "target"), "here")
 
 
-def test_an_unknown_file_system_and_a_path_without_binlogs(folder, store):
+def test_an_unknown_file_system_and_a_path_without_binlogs(folder, bucket):
     Rig(folder).close()
     with pytest.raises(PipelineUsageError, match=r"cannot open nosuch://place/: .* of fsspec"):
         ship(folder, "nosuch://place/x", "here")
     with pytest.raises(PipelineUsageError, match=r"has no binlog files; give the folder of a host"):
-        plan_of(f"{store}/nothing").find()
+        plan_of(f"{bucket}/nothing").find()
 
 
-def test_an_unreachable_store_is_no_damage(folder, store, monkeypatch):
+def test_an_unreachable_store_is_no_damage(folder, bucket, monkeypatch):
     """Another try of the task may read the file."""
-    target = f"{store}/unreachable"
+    target = f"{bucket}/unreachable"
     with serving(folder) as rig:
         with_jobs(rig, 20)
     ship(folder, target, "here")

@@ -143,10 +143,10 @@ def test_without_a_history_removed_files_are_reported(tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_runs_leave_whole_files(tmp_path, store):
+def test_killed_runs_leave_whole_files(tmp_path, bucket):
     """A reader at any moment finds the first files, and at the end all of them."""
     dice = random.Random(1)
-    folder, target = tmp_path / "binlog", f"{store}/killed"
+    folder, target = tmp_path / "binlog", f"{bucket}/killed"
     kills = 0
     with keeping_files(tmp_path) as server, server.connect() as client:
         begun_mono = time.monotonic()
