@@ -22,7 +22,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +47,6 @@ def snapshot(top: Path, history: Path | None = None) -> Iterator[tuple[Folder, l
 
     Raises BinlogFolderError, BinlogToolError, ToolUsageError, OSError.
     """
-    _allow_open_files()
     for _ in range(TRIES):
         folder = inspect_files(top)
         _check_shards(folder)
@@ -63,12 +61,6 @@ def snapshot(top: Path, history: Path | None = None) -> Iterator[tuple[Folder, l
             yield folder, files
             return
     raise errors.BinlogToolError(f"binlog folder {top} changes too fast; try again later")
-
-
-def _allow_open_files() -> None:
-    """All files are open at once."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _identities(folder: Folder) -> list[tuple[int, int]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,6 +74,21 @@ class Client:
         with self.guard:
             step = self.actor.pending
             return {step.job} if step is not None and step.job is not None else set()
+
+
+@contextlib.contextmanager
+def at_work(clients: Sequence[Client], server: Server) -> Iterator[None]:
+    """Let clients work during the block, each in a thread."""
+    threads = [threading.Thread(target=each.run, args=(server,)) for each in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for each in clients:
+            each.stopped.set()
+        for thread in threads:
+            thread.join()
 
 
 def contents_of(folder: Path) -> Contents:

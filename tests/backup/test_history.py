@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from backup.clients import Client, contents_of, killed_at_every_step
+from backup.clients import Client, at_work, contents_of, killed_at_every_step
 from binlog.workload import Actor
 from processes import eventually
 from servers import ours
@@ -50,21 +49,13 @@ def test_every_job_is_archived_once_after_a_restore(
     ended: dict[str, tuple[set[int], set[int]]] = {}
     with ours("-b", folder, "-s", FILE, "--history", store, *workers) as server:
         assert eventually((store / "store.json").exists)
-        threads = [threading.Thread(target=each.run, args=(server,)) for each in clients]
-        for thread in threads:
-            thread.start()
-        try:
+        with at_work(clients, server):
             for number in range(BACKUPS):
                 time.sleep(PAUSE_S)
                 before = set().union(*(each.gone() for each in clients))
                 create(folder, target, str(number), store)
                 after = set().union(*(each.gone() | each.changing() for each in clients))
                 ended[str(number)] = before, after
-        finally:
-            for each in clients:
-                each.stopped.set()
-            for thread in threads:
-                thread.join()
     files = [{file.path for file in target.load(name).files} for name in ("0", "7")]
     assert any("binlog" in path for path in files[0] - files[1]), "no file was archived"
     messages = 0

@@ -6,13 +6,12 @@ import copy
 import itertools
 import os
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from backup.clients import Client, contents_of
+from backup.clients import Client, at_work, contents_of
 from binlog.generations import contents
 from binlog.workload import Actor, check, run_steps
 from core.rig import SECOND, START, Rig
@@ -86,25 +85,16 @@ def test_backups_under_load(
     tubes = (b"mail", *(next(tubes_of(worker, count)) for worker in range(count)))
     clients = [Client(Actor(f"{number}", 0.25, tubes=tubes, moves=True)) for number in range(3)]
     checked = 0
-    with ours("-b", folder, "-s", LARGER_FILE, *workers) as server:
-        threads = [threading.Thread(target=each.run, args=(server,)) for each in clients]
-        for thread in threads:
-            thread.start()
-        try:
-            for number in itertools.count():
-                name = f"{number:03}"
-                before = [(each.bodies(), each.gone()) for each in clients]
-                create(folder, target, name)
-                after = [each.bodies() for each in clients]
-                checked += check_between(restored(target, name, tmp_path / name), before, after)
-                names = [{file.path for file in target.load(one).files} for one in ("000", name)]
-                if number >= BACKUPS and checked > 100 and names[0] - names[1]:
-                    break  # files were removed meanwhile
-        finally:
-            for each in clients:
-                each.stopped.set()
-            for thread in threads:
-                thread.join()
+    with ours("-b", folder, "-s", LARGER_FILE, *workers) as server, at_work(clients, server):
+        for number in itertools.count():
+            name = f"{number:03}"
+            before = [(each.bodies(), each.gone()) for each in clients]
+            create(folder, target, name)
+            after = [each.bodies() for each in clients]
+            checked += check_between(restored(target, name, tmp_path / name), before, after)
+            names = [{file.path for file in target.load(one).files} for one in ("000", name)]
+            if number >= BACKUPS and checked > 100 and names[0] - names[1]:
+                break  # files were removed meanwhile
 
 
 def check_between(

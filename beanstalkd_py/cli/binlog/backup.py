@@ -98,7 +98,9 @@ def create(folder: str, url: str, history: str | None, name: str | None, as_json
     begun_mono = time.monotonic()
     with _target(url) as target:
         from beanstalkd_py.backup.create import create as create_backup
+        from beanstalkd_py.server.process import privileges
 
+        privileges.raise_descriptor_limit()  # all files are open at once
         created = create_backup(Path(folder), target, name, _path(history))
     result = {
         "name": created.backup.name,
