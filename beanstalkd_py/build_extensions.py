@@ -38,9 +38,9 @@ SANITIZE_COMPILE = [*SANITIZE, "-fno-omit-frame-pointer", "-O1"]
 IGNORED_WARNINGS = ("-Wconversion", "-Wsign-conversion", "-Wunused-parameter")
 
 # In the order in which cffi reads them.
-CORE_HEADERS = tuple(
-    f"api/{name}.h"
-    for name in ("types", "server", "policies", "transfer", "reader", "history", "load", "testing")
+CORE_HEADERS = (
+    *("api/types.h", "api/server.h", "api/replication.h", "api/policies.h", "api/transfer.h"),
+    *("api/reader.h", "api/history.h", "api/load.h", "api/testing.h"),
 )
 
 # Folders of csrc/ that belong to one extension only.

@@ -30,6 +30,10 @@ class BinlogFolderError(BeanstalkdError):
     """The binlog folder is missing, not a folder, or not accessible."""
 
 
+class ReplicationError(BeanstalkdError):
+    """The replicated log cannot be used, or contradicts itself or this server's folder."""
+
+
 class HistoryFolderError(BeanstalkdError):
     """The history folder is missing, not a folder, or not accessible."""
 

@@ -45,6 +45,9 @@ POLICIES = "tube-policies.json"
 SCHEDULES = "schedules.json"
 """Has the last completed tick of each schedule."""
 
+REPLICA = "replica.json"
+"""Has the name of the replicated queue, and how much of its streams the binlog files contain."""
+
 FORMAT = 1
 MOST_SHARDS = 255
 HIGHEST_NUMBER = 2**31 - 1
@@ -174,6 +177,18 @@ def is_server_file(name: str) -> bool:
     if name in (LOCK, HISTORY_ID):
         return True
     return _BINLOG.fullmatch(name.removesuffix(".new")) is not None
+
+
+def check_not_replicated(folder: Path) -> None:
+    """Raise BinlogFolderError if the folder, or the folder of this shard, is a replica.
+
+    Changes that bypass the replicated log would be lost, or lose jobs.
+    """
+    if os.path.lexists(top_of(folder) / REPLICA):
+        raise errors.BinlogFolderError(
+            f"binlog folder {folder} is a replica ({REPLICA}); serve it with --replicate, or remove"
+            " that file to use the folder on its own"
+        )
 
 
 def is_whole(top: Path) -> bool:

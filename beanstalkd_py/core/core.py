@@ -94,6 +94,9 @@ class Core:
 
     # --- start and stop ------------------------------------------------------------------
 
+    def replicate(self, offer_fd: int, stored_fd: int) -> None:
+        self._check(lib.bs_core_replicate(self._core, offer_fd, stored_fd))
+
     def recover(self, now: Now | None = None) -> None:
         """Open the binlog folder and read its files.
 

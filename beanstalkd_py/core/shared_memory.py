@@ -27,6 +27,31 @@ def durable_position(counters: Any) -> BinlogPosition | None:
     return BinlogPosition(file[0], offset[0])
 
 
+LEASE_ENDED = 1
+"""A time of CLOCK_BOOTTIME that is over: the end of a lease that is lost."""
+
+
+def offered_position(shared: Any, worker: int) -> BinlogPosition | None:
+    """Return the position up to which a worker's binlog is to be replicated; (0, 0): none yet.
+
+    `shared` is a `bs_shared *`. None: it is being changed; call again.
+    """
+    file, offset = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+    if lib.bs_offered_position(shared, worker, file, offset) == 0:
+        return None
+    return BinlogPosition(file[0], offset[0])
+
+
+def publish_stored_position(shared: Any, worker: int, position: BinlogPosition) -> None:
+    """Publish the position up to which a worker's binlog is stored elsewhere, for the worker."""
+    lib.bs_publish_stored_position(shared, worker, position.file, position.offset)
+
+
+def set_lease_end(shared: Any, end_boot_ns: int) -> None:
+    """Set when the server's lease ends: nanoseconds of CLOCK_BOOTTIME, or 0 for no lease."""
+    lib.bs_set_lease_end(shared, end_boot_ns)
+
+
 def new_shared() -> Any:
     """Return a zeroed bs_shared of this process, for a core without a parent."""
     # Mapped, because only the pages that are used should cost anything.

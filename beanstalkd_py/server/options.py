@@ -32,6 +32,10 @@ DEFAULT_HISTORY_BACKLOG = 1 << 32
 SMALL_SIZES = "small"
 ROCKETMQ_SIZES = "rocketmq"
 HISTORY_SIZES = (SMALL_SIZES, ROCKETMQ_SIZES)
+DEFAULT_LEASE_NS = 12_000_000_000
+MIN_LEASE_NS = 4_000_000_000
+DEFAULT_COPIES = 3
+MAX_COPIES = 5
 DEFAULT_OUTPUT_LIMIT = 1 << 20
 MIN_OUTPUT_LIMIT = 4096
 TEXT = "text"
@@ -100,6 +104,15 @@ class ServeOptions:
     history_backlog: int = DEFAULT_HISTORY_BACKLOG
     """The maximum size of binlog files that wait for the archiver."""
     history_sizes: str = SMALL_SIZES
+    replicate: str | None = None
+    """nats://HOST[:PORT][,...]/NAME."""
+    replicate_address: str | None = None
+    """Where clients and other servers reach this one, HOST:PORT."""
+    replicate_lease_ns: int = DEFAULT_LEASE_NS
+    replicate_copies: int = DEFAULT_COPIES
+    """The number of NATS servers that have a copy of a new stream."""
+    replicate_creds: str | None = None
+    replicate_tls_ca: str | None = None
 
     def body_memory_of_worker(self) -> int:
         """Return the share of each worker."""

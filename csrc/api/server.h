@@ -47,7 +47,8 @@ void bs_core_free(bs_core *core);
 /* Returns the message of the last error; the core owns it. */
 const char *bs_core_error(const bs_core *core);
 
-/* Replaces these values of bs_config. An interval below 0 stays, and no interval becomes negative. */
+/* Replaces these values of bs_config. An interval below 0 stays, and no interval becomes negative; that of a replicated
+ * core stays 0. */
 void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_ns);
 
 /* Replaces the limits. The default is no limit but an output of 1 MiB. */

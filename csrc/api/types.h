@@ -203,20 +203,32 @@ typedef struct {
     char apart[112];
 } bs_inbox;
 
+/* The positions of one worker's replica: replication.h. */
+typedef struct {
+    uint64_t offered_file; /* by the worker */
+    uint64_t offered_end;
+    char apart_1[112];
+    uint64_t stored_file; /* by the replicator */
+    uint64_t stored_end;
+    char apart_2[112];
+} bs_replication;
+
 /* The memory that parent and workers share. Starts as zeros. */
 typedef struct {
     uint64_t last_id; /* of a job; atomic; the next put takes last_id + 1 */
     char padding_1[120];
     uint64_t last_tube; /* number of the newest tube; atomic */
     uint64_t last_connection; /* number of the newest connection that is traced; atomic */
+    int64_t lease_end; /* set by the replicator; atomic; 0: there is no lease: replication.h */
     uint32_t draining;  /* set by the parent, never cleared by a worker */
     uint32_t workers;
     uint32_t tls_processes;
-    char padding_2[100];
+    char padding_2[92];
     bs_counters worker[BS_MAX_WORKERS];
     bs_counters parent;      /* its connections: those that have sent nothing yet */
     bs_counters tls[BS_MAX_TLS_PROCESSES]; /* their handshakes are their connections */
     bs_inbox inbox[BS_MAX_WORKERS];
+    bs_replication replication[BS_MAX_WORKERS];
     uint32_t owner[BS_OWNERS]; /* which worker has a job: job_owners.h */
     bs_published_head head[BS_MAX_WORKERS][BS_PUBLISHED_HEADS];
 } bs_shared;

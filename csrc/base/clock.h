@@ -18,4 +18,12 @@ static inline int64_t bs_clock_mono(void)
     return (int64_t)mono.tv_sec * BS_SECOND + mono.tv_nsec;
 }
 
+/* Nanoseconds since the boot, suspended time included. */
+static inline int64_t bs_clock_boot(void)
+{
+    struct timespec boot;
+    (void)clock_gettime(CLOCK_BOOTTIME, &boot); /* likewise */
+    return (int64_t)boot.tv_sec * BS_SECOND + boot.tv_nsec;
+}
+
 #endif

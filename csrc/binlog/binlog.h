@@ -40,6 +40,7 @@
 #include "base/file_io.h"
 #include "binlog/body_memory.h"
 #include "binlog/preallocation.h"
+#include "binlog/replica.h"
 #include "binlog/sync_thread.h"
 #include "binlog_files/boot_id.h"
 #include "jobs/job.h"
@@ -137,6 +138,8 @@ typedef struct {
     uint64_t entries_before; /* records_written when this generation began */
     uint64_t syncing_entries; /* entries of `syncing` */
     uint64_t syncing;  /* the generation being synced, or 0 */
+    bool on_disk;      /* it is, and it waits for the replicator */
+    int64_t sync_took; /* nanoseconds of its sync */
     bool syncing_dirty; /* `dirty` of `syncing` */
     uint32_t sync_file; /* where it ends */
     int64_t sync_end;
@@ -150,6 +153,8 @@ typedef struct {
 
     bs_compaction *compaction;
     bs_bodies bodies;
+
+    const bs_replica *replica; /* of the caller, which sets it before the start; NULL: not replicated */
 
     bs_syncer *syncer;
     bs_preallocator *preallocator;

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/histogram.h"
 #include "binlog/binlog_private.h"
+#include "binlog/position.h"
 
 bs_hold bs_binlog_hold_until_sync(const bs_binlog *binlog)
 {
@@ -51,19 +52,12 @@ void bs_binlog_set_durable_position(const bs_binlog *binlog, uint32_t file, int6
     bs_counters *counters = binlog->counters;
     if (!binlog->history)
         return;
-    /* A concurrent reader sees the end 0 or notices that the file has changed. */
-    if (counters->binlog_durable_file != file) {
-        __atomic_store_n(&counters->binlog_durable_end, 0, __ATOMIC_RELEASE);
-        __atomic_store_n(&counters->binlog_durable_file, file, __ATOMIC_RELEASE);
-    }
-    __atomic_store_n(&counters->binlog_durable_end, (uint64_t)end, __ATOMIC_RELEASE);
+    bs_position_publish(&counters->binlog_durable_file, &counters->binlog_durable_end, file, (uint64_t)end);
 }
 
 int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *end)
 {
-    *file = __atomic_load_n(&counters->binlog_durable_file, __ATOMIC_ACQUIRE);
-    *end = __atomic_load_n(&counters->binlog_durable_end, __ATOMIC_ACQUIRE);
-    return __atomic_load_n(&counters->binlog_durable_file, __ATOMIC_ACQUIRE) == *file;
+    return bs_position_read(&counters->binlog_durable_file, &counters->binlog_durable_end, file, end);
 }
 
 int bs_binlog_write(bs_binlog *binlog, bs_now now)
@@ -134,14 +128,32 @@ bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count)
     return binlog->complete;
 }
 
+void bs_binlog_on_disk(bs_binlog *binlog)
+{
+    binlog->on_disk = true;
+    if (binlog->replica)
+        bs_replica_offer(binlog->replica, binlog->sync_file, binlog->sync_end);
+}
+
+int bs_binlog_replicated(bs_binlog *binlog, bool wait)
+{
+    if (!binlog->replica)
+        return 1;
+    const int stored = bs_replica_stored(binlog->replica, binlog->sync_file, binlog->sync_end, wait);
+    if (stored < 0)
+        bs_binlog_fail(binlog, "replication", stored);
+    return stored;
+}
+
 int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now)
 {
-    if (error) {
+    if (error)
         bs_binlog_fail(binlog, "sync", error);
+    if (binlog->failed)
         return BS_ERR_BINLOG;
-    }
     binlog->synced = binlog->syncing;
     binlog->syncing = 0;
+    binlog->on_disk = false;
     binlog->syncing_dirty = false;
     binlog->synced_at = now.mono;
     bs_binlog_set_durable_position(binlog, binlog->sync_file, binlog->sync_end);
@@ -174,6 +186,10 @@ int bs_binlog_sync_here(bs_binlog *binlog, bs_now now)
     const bs_sync_file *files = bs_binlog_begin_sync(binlog, &count);
     int64_t took;
     int error = bs_sync_files(files, count, true, &took);
+    if (!error) {
+        bs_binlog_on_disk(binlog);
+        (void)bs_binlog_replicated(binlog, true);
+    }
     int result = bs_binlog_end_sync(binlog, error, took, now);
     return result < 0 ? result : 0;
 }
@@ -188,8 +204,16 @@ int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now)
     if (error)
         bs_events_log(binlog->events, BS_WARNING, "cannot %s a binlog file that is no longer needed: %s",
                       binlog->history ? "hand over" : "remove", strerror(-error));
-    int64_t took;
-    if (!binlog->syncing || !bs_syncer_ended(binlog->syncer, wait, &error, &took))
+    if (!binlog->syncing)
         return 0;
-    return bs_binlog_end_sync(binlog, error, took, now);
+    error = 0;
+    if (!binlog->on_disk) {
+        if (!bs_syncer_ended(binlog->syncer, wait, &error, &binlog->sync_took))
+            return 0;
+        if (!error)
+            bs_binlog_on_disk(binlog);
+    }
+    if (!error && bs_binlog_replicated(binlog, wait) == 0)
+        return 0;
+    return bs_binlog_end_sync(binlog, error, binlog->sync_took, now);
 }

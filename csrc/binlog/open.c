@@ -126,6 +126,8 @@ int bs_binlog_start(bs_binlog *binlog, bs_now now)
         bs_unsynced_from(binlog, bs_binlog_current_file(binlog)->number);
     bs_binlog_set_durable_position(binlog, bs_binlog_current_file(binlog)->number, BS_ENTRY_HEADER);
     bs_space_request_ahead(binlog, now);
+    if (binlog->replica)
+        binlog->dirty = true; /* the first sync offers all files */
     return 0;
 }
 
@@ -143,9 +145,14 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
     const bool durable = binlog->sync_interval_ns >= 0;
     int64_t took;
     int error = bs_sync_files(files, count, durable, &took);
+    if (!error) {
+        bs_binlog_on_disk(binlog);
+        (void)bs_binlog_replicated(binlog, true);
+    }
     if (bs_binlog_end_sync(binlog, error, durable ? took : -1, now) < 0)
         return BS_ERR_BINLOG;
-    const uint32_t kept = bs_lengths_finish(binlog, now) ? 1 : 0;
+    /* A replica must not lack a file of this folder. */
+    const uint32_t kept = !binlog->replica && bs_lengths_finish(binlog, now) ? 1 : 0;
     /* On a full disk the next start needs them. The last one is removed first, so that a kill leaves no gap. */
     for (uint32_t i = binlog->ready_count; i > kept && !binlog->file_failed; i--)
         bs_preallocator_request(binlog->preallocator, BS_FILE_DISCARD, binlog->ready[i - 1].number, 0);

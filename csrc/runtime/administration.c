@@ -14,7 +14,7 @@
 void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_ns)
 {
     core->server.max_job_size = max_job_size;
-    if (core->binlog && core->binlog->sync_interval_ns >= 0 && sync_interval_ns >= 0)
+    if (core->binlog && core->binlog->sync_interval_ns >= 0 && sync_interval_ns >= 0 && !core->replica.shared)
         core->binlog->sync_interval_ns = sync_interval_ns;
     bs_core_wake(core); /* replies that wait for a sync may leave now */
 }

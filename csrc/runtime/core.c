@@ -83,6 +83,7 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     core->config = *config;
     core->config.workers = config->workers ? config->workers : 1;
     core->epoll_fd = core->timer_fd = core->wake_fd = core->channel_fd = core->watched_fd = -1;
+    core->replica.offer_fd = core->replica.stored_fd = -1;
     core->timer_at = INT64_MAX;
     bs_links_init(core);
     bs_server *server = &core->server;
@@ -170,6 +171,7 @@ static int read_folder(bs_core *core, bs_now now)
     if (!core->binlog)
         return error;
     core->binlog->ended_keys = &server->queue.ended_keys;
+    core->binlog->replica = core->replica.shared ? &core->replica : NULL;
     server->queue.bodies = core->config.body_memory ? &core->binlog->bodies : NULL;
     return bs_recover(core->binlog, &server->queue, now);
 }
@@ -238,6 +240,8 @@ void bs_core_free(bs_core *core)
     bs_remote_moves_free(&core->server);
     bs_barriers_free(&core->server.barriers);
     bs_latency_free(&core->server.latency);
+    bs_close(core->replica.offer_fd);
+    bs_close(core->replica.stored_fd);
     bs_close(core->timer_fd);
     bs_close(core->wake_fd);
     bs_close(core->epoll_fd);

@@ -11,6 +11,7 @@ enum { BS_RECEIVE_BYTES = 64 * 1024 };
 struct bs_core {
     bs_server server;
     bs_binlog *binlog;     /* owned; the queue uses it */
+    bs_replica replica;    /* of the binlog; `shared` is NULL: not replicated */
     bs_config config;      /* its strings are owned */
     int epoll_fd;
     int timer_fd;

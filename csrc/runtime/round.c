@@ -32,8 +32,8 @@ enum {
 static void take_event(bs_core *core, const struct epoll_event *event, bs_now now)
 {
     uint64_t tag = event->data.u64;
-    if (tag == (uint64_t)core->wake_fd)
-        return; /* every round looks for finished work of the threads */
+    if (tag == (uint64_t)core->wake_fd || (core->replica.shared && tag == (uint64_t)core->replica.stored_fd))
+        return; /* every round looks for finished work of the threads and of the replicator */
     if (tag == (uint64_t)core->timer_fd) {
         core->timer_at = INT64_MAX;
         return;
@@ -143,6 +143,17 @@ static void set_fatal(bs_core *core)
                    core->binlog->failed_call, strerror(-core->binlog->failed));
 }
 
+/* Returns whether replies may leave (P3). */
+static bool holds_lease(bs_core *core)
+{
+    if (!bs_lease_ended(core->server.queue.shared))
+        return true;
+    core->fatal = true;
+    (void)snprintf(core->error, sizeof core->error,
+                   "the lease of this server has ended; stopping, because another server may serve its jobs");
+    return false;
+}
+
 static void mark_started(bs_core *core)
 {
     for (bs_session *session = core->server.held.first; session; session = session->links[BS_LIST_HELD].next) {
@@ -180,7 +191,8 @@ int bs_round_commit(bs_core *core, bs_now now, bool here)
     int result = bs_binlog_write(binlog, now);
     if (result == 0 && bs_binlog_sync_due(binlog, now)) {
         mark_started(core);
-        if (here && binlog->dirty) { /* no reply waits for deferred entries, so they must not delay others here */
+        /* No reply waits for deferred entries, so they must not delay others here, nor must the replicator. */
+        if (here && binlog->dirty && !binlog->replica) {
             result = bs_binlog_sync_here(binlog, now);
             if (result == 0)
                 release_replies(core);
@@ -224,7 +236,8 @@ int bs_round_stop(bs_core *core, bs_now now)
     mark_started(core);
     release_replies(core);
     bs_latency_end(&core->server.latency, now.mono);
-    send_replies(core, now);
+    if (holds_lease(core))
+        send_replies(core, now);
     return 0;
 }
 
@@ -264,7 +277,8 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
         return;
     if (bs_latency_pending(&core->server.latency))
         bs_latency_end(&core->server.latency, bs_clock_mono());
-    send_replies(core, now);
+    if (holds_lease(core))
+        send_replies(core, now);
 }
 
 static int64_t next_time(const bs_core *core)

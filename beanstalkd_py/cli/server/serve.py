@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from functools import partial
 from typing import Any
 
@@ -25,9 +26,11 @@ from beanstalkd_py.cli.server.config_layers import WORDS, LayeredCommand
 from beanstalkd_py.cli.server.serve_options import (
     check_history_options,
     check_limit_options,
+    check_replication_options,
     check_tls_options,
     history_options,
     limit_options,
+    replication_options,
 )
 from beanstalkd_py.server import options
 from beanstalkd_py.server.accept.addresses import parse_endpoint
@@ -165,6 +168,7 @@ _ignored = partial(
     shell_complete=complete_file,
 )
 @history_options
+@replication_options
 @limit_options
 @option(
     "--metrics",
@@ -235,11 +239,14 @@ def serve_options(ctx: click.Context) -> options.ServeOptions:
     check_tls_options(ctx.params)
     check_history_options(ctx.params)
     check_limit_options(ctx.params)
+    check_replication_options(ctx.params)
     try:
         schedule_settings.check_bodies(ctx.params["schedules"], ctx.params["max_job_size"])
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     settings = {name: value for name, value in ctx.params.items() if value is not None}
+    if "replicate" in settings and "replicate_address" not in settings:
+        settings["replicate_address"] = f"{socket.gethostname()}:{settings['port']}"
     sources = {ctx.get_parameter_source(name) for name in ("listen", "port")}
     return options.ServeOptions(
         address_given=ParameterSource.COMMANDLINE in sources,

@@ -14,6 +14,7 @@ from beanstalkd_py.cli.argument_types import (
     Bytes,
     Duration,
     Limit,
+    Number,
     NumberOrAuto,
     Timeout,
 )
@@ -178,3 +179,67 @@ def check_history_options(params: Mapping[str, Any]) -> None:
         raise click.UsageError("option --history requires a binlog; use -b DIR")
     elif Path(history).resolve() == Path(binlog_dir).resolve():
         raise click.UsageError("-b and --history are the same folder; use two folders")
+
+
+replication_options = in_order(
+    option(
+        "--replicate",
+        "Store the binlog in NATS JetStream before each reply, and take over from another server.",
+        metavar="nats://HOST,.../NAME",
+    ),
+    option(
+        "--replicate-address",
+        "Where clients and other servers reach this one.  [default: the host's name and -p]",
+        metavar="HOST:PORT",
+    ),
+    option(
+        "--replicate-lease replicate_lease_ns",
+        "How long a primary may be silent before another server takes over; 12s.",
+        Duration(),
+        default="12s",
+    ),
+    option(
+        "--replicate-copies",
+        "Number of NATS servers that have a copy of a new stream.",
+        Number("a number of copies", minimum=1, maximum=options.MAX_COPIES),
+        default=options.DEFAULT_COPIES,
+    ),
+    file_option("--replicate-creds", "Credentials for NATS, a file of nsc."),
+    file_option("--replicate-tls-ca", "Trust NATS servers with certificates of these CAs; PEM."),
+)
+
+
+def check_replication_options(params: Mapping[str, Any]) -> None:
+    """Raise UsageError if replication options of a context require or exclude others."""
+    from beanstalkd_py.replication.target import parse_target
+    from beanstalkd_py.server.accept.addresses import parse_host_port
+
+    if params["replicate"] is None:
+        for name in ("address", "creds", "tls_ca"):
+            if params[f"replicate_{name}"] is not None:
+                flag = f"--replicate-{name.replace('_', '-')}"
+                raise click.UsageError(f"option {flag} requires --replicate nats://HOST,.../NAME")
+        return
+    if params["binlog_dir"] is None:
+        raise click.UsageError("option --replicate requires a binlog; use -b DIR")
+    if params["sync"] not in (None, "0"):
+        raise click.UsageError("option --replicate syncs before each reply; omit -f and -F")
+    for name, flag in _NOT_REPLICATED.items():
+        if params[name]:
+            raise click.UsageError(f"{flag} cannot be used with --replicate")
+    if params["replicate_lease_ns"] < options.MIN_LEASE_NS:
+        raise click.UsageError("option --replicate-lease: the shortest lease is 4s")
+    try:
+        parse_target(params["replicate"])
+        if params["replicate_address"] is not None:
+            parse_host_port(params["replicate_address"], "--replicate-address")
+    except errors.UsageError as error:
+        raise click.UsageError(str(error)) from error
+
+
+_NOT_REPLICATED = {
+    "history": "option --history",
+    "tls_listen": "option --tls-listen",
+    "schedules": "a schedule",
+}
+"""What a standby does not take over."""

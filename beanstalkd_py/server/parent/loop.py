@@ -13,6 +13,7 @@ import gevent
 from gevent.event import AsyncResult
 
 from beanstalkd_py import errors
+from beanstalkd_py.core.shared_memory import LEASE_ENDED, set_lease_end
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept.acceptor import Acceptor, Receiver
 from beanstalkd_py.server.accept.admission import Admission
@@ -33,7 +34,7 @@ from beanstalkd_py.server.options import ServeOptions, auto_tls_processes
 from beanstalkd_py.server.parent.ready_line import ready_line
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.exit_status import EXIT_OK
+from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.launch import (
     ARCHIVER_MODULE,
@@ -43,6 +44,7 @@ from beanstalkd_py.server.process.launch import (
 )
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.process.supervision import Supervisor
+from beanstalkd_py.server.replicator.replicator_supervisor import ReplicatorSupervisor
 from beanstalkd_py.server.stats.tube_stats import TubeStatsCache
 from beanstalkd_py.server.stats.worker_stats import Component
 from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
@@ -107,6 +109,10 @@ class ParentLoop:
             self._helpers += self._tls.supervisors
         if self._archiver is not None:
             self._helpers.append(self._archiver)
+        self._replicator = None
+        if setup.replication is not None:
+            self._replicator = ReplicatorSupervisor(setup.replication.process)
+            self._helpers.append(self._replicator)
         self._control = self._new_control()
         self._metrics = self._new_metrics()
 
@@ -123,7 +129,8 @@ class ParentLoop:
         if self._metrics is not None:
             self._metrics.start()
         for helper in self._helpers:
-            self._spawn(helper.run)
+            run = helper.run if helper is not self._replicator else self._supervise_replicator
+            self._spawn(run)
         self._spawn(self._report_start)
         self._spawn(self._report_restarting)
         try:
@@ -422,6 +429,16 @@ class ParentLoop:
             self._end.set(self._status)
         elif not self._stopping:
             self._stop()
+
+    def _supervise_replicator(self) -> None:
+        """Stop the server when the replicator ends, because nothing can be acknowledged then."""
+        assert self._replicator is not None
+        status = self._replicator.run()
+        if not self._replicator.is_stopping:
+            set_lease_end(self._shared.pointer, LEASE_ENDED)
+            self._status = self._status or status or EXIT_ERROR
+            if not self._stopping:
+                self._stop()
 
     def worker_ready(self, worker: WorkerSupervisor) -> None:
         """Hand connections to the worker. Accepting starts when all workers have been ready."""

@@ -26,13 +26,14 @@ from beanstalkd_py.server.accept.listeners import Sockets
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.parent.systemd_notify import Notifier, notifier_from_environment
 from beanstalkd_py.server.process import privileges
-from beanstalkd_py.server.process.exit_status import EXIT_ERROR
+from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 
 if TYPE_CHECKING:
     from pwd import struct_passwd
 
     from beanstalkd_py.server.option_changes import Changes
     from beanstalkd_py.server.parent.shard_folders import ShardFolders
+    from beanstalkd_py.server.parent.standby import Replication
     from beanstalkd_py.server.process.launch import ChildProcess
     from beanstalkd_py.server.process.messages import ProcessConfig
     from beanstalkd_py.server.schedules.progress_file import Progress
@@ -84,6 +85,7 @@ class ServerSetup:
     sockets: Sockets
     certificates: Certificates | None = None
     folders: ShardFolders | None = None
+    replication: Replication | None = None
     online_policies: tuple[TubePolicy, ...] = ()
     schedule_progress: dict[str, Progress] = field(default_factory=dict)
     """The progress of schedules at the last stop, by name."""
@@ -182,13 +184,20 @@ def serve(
             LOGGER.info("listening on %s", listener)
         shared_fd = _create_segment(options)
         first_worker = None
-        if user is None:  # otherwise worker 0 starts after the change of user
+        # Otherwise worker 0 starts after the change of user, or when this server is the primary.
+        if user is None and options.replicate is None:
             from beanstalkd_py.server.process.launch import WORKER_MODULE, spawn
 
             first_worker = spawn(WORKER_MODULE, 0, shared_fd)
         try:
             _open_other_sockets(setup, user)
             _prepare_folders(setup, user)
+            if setup.options.replicate is not None:
+                from beanstalkd_py.server.parent.standby import stand_by
+
+                setup.replication = stand_by(setup, shared_fd)
+                if setup.replication is None:
+                    return EXIT_OK
         except BaseException:
             if first_worker is not None:
                 first_worker.kill()  # because it would keep stderr open after the parent's end
@@ -235,7 +244,13 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
         privileges.become_user(user)
     options = setup.options
     if options.binlog_dir is not None:
+        from pathlib import Path
+
+        from beanstalkd_py.binlog.layout import POLICIES, SCHEDULES, check_not_replicated
+
         check_binlog_folder(options.binlog_dir)
+        if options.replicate is None:
+            check_not_replicated(Path(options.binlog_dir))
         if options.history is not None:
             check_history_folder(options.history, options.binlog_dir)
     options = setup.options = with_workers(options)
@@ -249,8 +264,6 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
             partial(setup.notifier.starting, status),
             options if options.history is not None else None,
         )
-        from beanstalkd_py.binlog.layout import POLICIES, SCHEDULES
-
         if os.path.lexists(os.path.join(options.binlog_dir, POLICIES)):  # noqa: PTH118
             from beanstalkd_py.server.parent.online_policies import load_policies
 
@@ -273,7 +286,10 @@ def _run(setup: ServerSetup, shared_fd: int, first_worker: ChildProcess | None) 
     shared.pointer.workers = count
 
     def start(module: str, index: int = 0, spawned: ChildProcess | None = None) -> ChildProcess:
-        return start_process(module, setup.config(module, index), shared_fd, spawned)
+        process = start_process(module, setup.config(module, index), shared_fd, spawned)
+        if module == WORKER_MODULE and setup.replication is not None:
+            setup.replication.send_events(process)
+        return process
 
     workers = [start(WORKER_MODULE, 0, first_worker)]
     workers += [start(WORKER_MODULE, number) for number in range(1, count)]

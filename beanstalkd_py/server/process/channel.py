@@ -7,11 +7,18 @@ closes its end, which the other side reads as the end of messages.
                     ["change", {...}]       ServeOptions
                     ["peer", index]         to a worker, with a socket to another worker
                     ["ask", number, name, arguments]
+                    ["offered", worker], ["stored", worker]
+                                            to a replicated worker and to the replicator, with an
+                                            eventfd of csrc/api/replication.h
+                    ["listener"]            to the replicator, with a listening socket
+                    ["begin"]               to the replicator, after these
                     ["ping"], ["stop"]
     to the parent   ["ready"], ["failed", status, text], ["pong"]
                     ["answer", number, result]
                     ["connection"]          of a TLS process, with a descriptor
-                    ["status", {...}]       of the archiver: ArchiverStatus
+                    ["status", {...}]       of the archiver: ArchiverStatus; of the replicator:
+                                            ReplicatorStatus
+                    ["primary"]             of the replicator: this server may serve
 """
 
 from __future__ import annotations
@@ -43,6 +50,11 @@ READY = "ready"
 FAILED = "failed"
 PONG = "pong"
 CONNECTION = "connection"
+OFFERED = "offered"
+STORED = "stored"
+LISTENER = "listener"
+BEGIN = "begin"
+PRIMARY = "primary"
 STATUS = "status"
 
 TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))

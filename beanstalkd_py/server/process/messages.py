@@ -1,4 +1,4 @@
-"""Messages of several fields: the configuration of a process, and the status of the archiver."""
+"""Messages of several fields: the configuration of a process, and the statuses of others."""
 
 from __future__ import annotations
 
@@ -46,3 +46,17 @@ class ArchiverStatus:
     open_jobs: int = 0
     refused: str = ""
     store_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatorStatus:
+    """`behind` is the number of messages that a standby has not read.
+
+    `primary` is the address of the primary, empty if there is none. `unavailable` is the last error
+    of the log, empty if it answers. `epoch` is 0 for a standby.
+    """
+
+    primary: str = ""
+    epoch: int = 0
+    behind: int = 0
+    unavailable: str = ""

@@ -12,7 +12,7 @@ from beanstalkd_py.server.accept.handover import BATCH, DESCRIPTORS_PER_LINK, RE
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import log_in_background, set_up_logging
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.exit_status import EXIT_FOLDER
+from beanstalkd_py.server.process.exit_status import EXIT_FOLDER, EXIT_OK
 from beanstalkd_py.server.process.memory_trim import MemoryTrimmer
 from beanstalkd_py.server.process.messages import ProcessConfig
 from beanstalkd_py.server.process.privileges import raise_descriptor_limit
@@ -34,6 +34,8 @@ def main(
     core = Core(_core_config(config), shared.pointer)
     set_limits(core, options)
     try:
+        if options.replicate is not None:
+            _replicate(core, parent)
         retry_while_locked(core.recover)
         core.adopt_from(connections_fd)
         core.watch(parent.fileno())
@@ -50,6 +52,18 @@ def main(
     loop.handle_pending_messages()
     parent.send(channel.READY)
     return loop.run()
+
+
+def _replicate(core: Core, parent: channel.Channel) -> None:
+    """Receive the eventfds of the worker's replica. Raises CoreError, WorkerError."""
+    events: dict[str, int] = {}
+    while len(events) < 2:
+        match parent.receive_with_fd():
+            case [str(name), int()], int(fd):
+                events[name] = fd
+            case _:
+                raise errors.WorkerError("the parent ended", EXIT_OK)
+    core.replicate(events[channel.OFFERED], events[channel.STORED])
 
 
 def _start_failure(config: ProcessConfig, error: errors.BeanstalkdError) -> str:

@@ -1,0 +1,193 @@
+"""The copy of a stream in a binlog folder.
+
+The stream rules: whatever else is in the folder is overwritten or cut. `replica.json` records how
+much of each stream the files contain, after these are on disk. A copy that is not as recorded
+begins again at the start of its stream, which always has a complete state.
+
+    R1  The files are the bytes of the stream from the start of its first file to `position`.
+        Beyond that there may be bytes of this server that never reached the stream, until `cut`.
+    R2  `sync` returns a state whose bytes are on disk.
+    R3  A file is removed only when a later piece says that the primary has removed it, or when the
+        stream no longer has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from beanstalkd_py import errors, symlinks
+from beanstalkd_py.binlog.layout import binlog_files
+from beanstalkd_py.core.shared_memory import BinlogPosition
+from beanstalkd_py.replication.piece import Piece
+
+
+@dataclass(slots=True)
+class StreamFile:
+    """A binlog file in a stream: the message that begins it, and its bytes so far."""
+
+    sequence: int
+    size: int = 0
+
+
+@dataclass(slots=True)
+class CopyState:
+    """How much of a stream a copy has. `files` are those of the stream, by number, in order.
+
+    `sequence` is the last message, 0 for none; `epoch` the highest of any message.
+    """
+
+    sequence: int = 0
+    epoch: int = 0
+    files: dict[int, StreamFile] = field(default_factory=dict)
+
+    @property
+    def position(self) -> BinlogPosition:
+        """The end of the bytes; (0, 0) without any."""
+        number = next(reversed(self.files), 0)
+        return BinlogPosition(number, self.files[number].size if number else 0)
+
+    def add(self, piece: Piece, sequence: int) -> None:
+        """Count a message. Raises ReplicationError if it does not continue the last one."""
+        position = self.position
+        begins = piece.file > position.file and piece.offset == 0
+        if piece.begin != position and not begins:
+            raise errors.ReplicationError(
+                f"message {sequence} has bytes at {piece.begin}, but those before it end at"
+                f" {position}"
+            )
+        if piece.epoch < self.epoch:
+            raise errors.ReplicationError(
+                f"message {sequence} is of epoch {piece.epoch}, after one of epoch {self.epoch}"
+            )
+        self.sequence, self.epoch = sequence, piece.epoch
+        if begins and piece.data:
+            self.files[piece.file] = StreamFile(sequence)
+        if piece.data:
+            self.files[piece.file].size += len(piece.data)
+        self.drop_before(piece.first)
+
+    def drop_before(self, first: int) -> None:
+        """Forget files below this number, but not the last one."""
+        for number in list(self.files)[:-1]:
+            if number < first:
+                del self.files[number]
+
+    def copy(self) -> CopyState:
+        files = {number: StreamFile(one.sequence, one.size) for number, one in self.files.items()}
+        return CopyState(self.sequence, self.epoch, files)
+
+    def encode(self) -> dict[str, Any]:
+        files = {str(number): [one.sequence, one.size] for number, one in self.files.items()}
+        return {"sequence": self.sequence, "epoch": self.epoch, "files": files}
+
+    @classmethod
+    def decode(cls, values: Mapping[str, Any]) -> Self:
+        """Raises KeyError, TypeError or ValueError for other values."""
+        files = {int(number): StreamFile(*map(int, one)) for number, one in values["files"].items()}
+        return cls(int(values["sequence"]), int(values["epoch"]), dict(sorted(files.items())))
+
+
+class FolderCopy:
+    """Writes a stream's bytes into the files of `folder`. All methods raise OSError."""
+
+    def __init__(self, folder: Path, state: CopyState) -> None:
+        """Continue at `state`, or at the stream's start if the files are not as it says."""
+        self.folder = folder
+        self.state = state if _has_files(folder, state) else CopyState()
+        self._fd = -1
+        self._open_number = 0
+        self._unsynced: set[int] = set()
+        """Numbers of files; 0 is the folder."""
+
+    def apply(self, piece: Piece, sequence: int) -> None:
+        """Write the bytes of a message. Raises ReplicationError if it does not continue the last.
+
+        A jump of the sequence means that the stream no longer has the messages in between: files
+        below the first one there are gone, too (R3).
+        """
+        before = self.state.position
+        if sequence != self.state.sequence + 1:
+            if piece.offset != 0:
+                raise errors.ReplicationError(
+                    f"message {sequence} follows message {self.state.sequence}, but begins no file"
+                )
+            self.state.files.clear()
+        self.state.add(piece, sequence)
+        if piece.data:
+            if piece.file != before.file:
+                self._end_file(before)
+            self._write(piece)
+        self._remove_before(next(iter(self.state.files), piece.first))
+
+    def _write(self, piece: Piece) -> None:
+        if self._open_number != piece.file:
+            self._close()
+            flags = os.O_WRONLY | os.O_CREAT
+            self._fd = symlinks.open_file(self.folder / f"binlog.{piece.file}", flags)
+            self._open_number = piece.file
+        done = 0
+        while done < len(piece.data):
+            done += os.pwrite(self._fd, piece.data[done:], piece.offset + done)
+        self._unsynced.add(piece.file)
+
+    def _end_file(self, end: BinlogPosition) -> None:
+        """Cut what a file has beyond its bytes of the stream."""
+        path = self.folder / f"binlog.{end.file}"
+        if end.file and path.exists():
+            os.truncate(path, end.offset)
+            self._unsynced.add(end.file)
+
+    def _remove_before(self, first: int) -> None:
+        for path in binlog_files(self.folder):
+            if int(path.suffix[1:]) >= first:
+                break
+            symlinks.remove(path, missing_ok=True)
+
+    def sync(self) -> CopyState:
+        """Sync all files and the folder; return the state that is on disk now (R2)."""
+        if not self._unsynced:
+            return self.state
+        for number in sorted(self._unsynced - {0}):
+            with contextlib.suppress(FileNotFoundError):
+                fd = symlinks.open_file(self.folder / f"binlog.{number}", os.O_WRONLY)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+        self._unsynced.clear()
+        with symlinks.opened(self.folder) as fd:
+            os.fsync(fd)
+        return self.state
+
+    def cut(self) -> None:
+        """Remove everything that is not in the stream: ends of files, and other binlog files."""
+        self._close()
+        self._end_file(self.state.position)
+        for path in binlog_files(self.folder):
+            if int(path.suffix[1:]) not in self.state.files:
+                symlinks.remove(path)
+                self._unsynced.add(0)
+        self.sync()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._open_number = -1, 0
+
+    close = _close
+
+
+def _has_files(folder: Path, state: CopyState) -> bool:
+    """Return whether all files are there, and long enough."""
+    try:
+        return all(
+            (folder / f"binlog.{number}").stat().st_size >= one.size
+            for number, one in state.files.items()
+        )
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,140 @@
+"""The lease: a key that the primary renews, and that another server takes when it is not renewed.
+
+The lease only decides who should serve. Even if two servers believed that they hold it, only one
+could append to the streams.
+
+    L1  The lease of a primary ends before another server can have seen it unchanged for the whole
+        duration: the primary counts from before it sends a renewal, the other from its arrival.
+    L2  A server takes the lease only if the log has answered all the time. Otherwise the primary
+        may have been unable to renew it, too.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from beanstalkd_py import errors
+from beanstalkd_py.replication.log import (
+    LEASE,
+    LogUnavailableError,
+    Record,
+    WrongSequenceError,
+)
+
+NS_PER_S = 1_000_000_000
+GAP_S = 3.0
+"""The longest time between two looks at the lease that still counts as all the time (L2)."""
+MARGIN_S = 1.0
+"""How much earlier a primary stops: workers look at the lease once per round."""
+
+
+class Keys(Protocol):
+    """The part of Log that a lease needs."""
+
+    async def get(self, key: str) -> Record | None: ...
+    async def put(self, key: str, value: dict[str, Any], revision: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The value of the lease. `node` is a process; empty after the holder has given it up.
+
+    `address` is where clients reach it, HOST:PORT. `epoch` is the revision at which it was taken,
+    0 in the value that takes it.
+    """
+
+    node: str
+    address: str
+    epoch: int = 0
+    duration_s: float = 0.0
+
+
+def boot_ns() -> int:
+    """Return the time since the boot, with the time that the machine was suspended."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class Lease:
+    """The lease as this server sees it. `holder` is the last one that was read, None for nobody."""
+
+    def __init__(self, keys: Keys, node: str, address: str, duration_s: float) -> None:
+        self._keys = keys
+        self._node = node
+        self._address = address
+        self.duration_s = duration_s
+        self._revision = 0
+        self._unchanged_since_ns = 0
+        self._observed_ns = 0
+        self.holder: Holder | None = None
+        self.epoch = 0
+        """The epoch of this server as the primary, else 0."""
+        self.end_ns = 0
+        """When its lease ends (boot_ns)."""
+
+    @property
+    def has_ended(self) -> bool:
+        return boot_ns() > self.end_ns
+
+    async def observe(self) -> bool:
+        """Read the lease; return whether it may be taken. Raises LogUnavailableError."""
+        began_ns = boot_ns()
+        try:
+            record = await self._keys.get(LEASE)
+        except LogUnavailableError:
+            self._unchanged_since_ns = 0  # L2
+            raise
+        revision = record.revision if record is not None else 0
+        is_late = began_ns - self._observed_ns > GAP_S * NS_PER_S
+        self._observed_ns = boot_ns()
+        if revision != self._revision or self._unchanged_since_ns == 0 or is_late:
+            self._revision = revision
+            self._unchanged_since_ns = boot_ns()
+            self.holder = None if record is None else Holder(**record.value)
+        # This server's own is a taking whose outcome it did not learn.
+        if self.holder is None or self.holder.node in ("", self._node):
+            return True
+        # The duration of the holder counts, because options of servers may differ.
+        wait_s = max(self.holder.duration_s, self.duration_s)
+        return began_ns - self._unchanged_since_ns >= wait_s * NS_PER_S
+
+    async def take(self) -> bool:
+        """Take the lease as it was observed; return False if another server was faster."""
+        began_ns = boot_ns()
+        try:
+            revision = await self._write(Holder(self._node, self._address, 0, self.duration_s))
+        except WrongSequenceError:
+            self._unchanged_since_ns = 0
+            return False
+        self.epoch = revision
+        self._held(revision, began_ns)
+        return True
+
+    async def renew(self) -> None:
+        """Extend the lease. Raises LogUnavailableError, or ReplicationError if it is lost."""
+        began_ns = boot_ns()
+        mine = Holder(self._node, self._address, self.epoch, self.duration_s)
+        try:
+            revision = await self._write(mine)
+        except WrongSequenceError as error:
+            # An earlier renewal of unknown outcome may have arrived.
+            record = await self._keys.get(LEASE)
+            if record is None or Holder(**record.value).node != self._node:
+                raise errors.ReplicationError("another server has taken the lease") from error
+            self._revision = record.revision
+            return
+        self._held(revision, began_ns)
+
+    async def give_up(self) -> None:
+        """End the lease, so that another server can take it at once. Raises as `renew`."""
+        await self.renew()  # settles a renewal of unknown outcome
+        await self._write(Holder("", "", self.epoch, self.duration_s))
+        self.end_ns = 0
+
+    async def _write(self, holder: Holder) -> int:
+        return await self._keys.put(LEASE, asdict(holder), self._revision)
+
+    def _held(self, revision: int, began_ns: int) -> None:
+        self._revision = revision
+        self.end_ns = began_ns + int((self.duration_s - MARGIN_S) * NS_PER_S)

@@ -1,0 +1,324 @@
+"""The replicated log: NATS JetStream through nats-py. No other module imports nats.
+
+Another log could take its place: it appends a batch behind an expected sequence, reads, purges, and
+has a key that changes by compare-and-swap.
+
+A log without a quorum raises LogUnavailableError, and the caller repeats the call. The outcome of
+an append or a change is unknown then: the caller reads before it repeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+from nats.js.client import JetStreamContext
+from nats.js.kv import KeyValue
+
+from beanstalkd_py import errors
+from beanstalkd_py.replication.piece import Piece
+from beanstalkd_py.replication.target import Target
+
+TIMEOUT_S = 2.0
+"""The limit of one request; the leader of a stream answers in milliseconds."""
+CONNECT_S = 2.0
+CONSUMER_S = 30.0
+"""How long NATS keeps a consumer that does not read."""
+MOST_AT_ONCE = 256
+"""Messages of one read."""
+RECONNECT_S = 0.25
+WRONG_SEQUENCE = (10071, 10164)
+"""Error codes of nats-server for an append or change that expected another sequence."""
+
+LEASE = "lease"
+CONFIGURATION = "configuration"
+
+
+class LogUnavailableError(errors.ReplicationError):
+    """The log does not answer, or has no quorum; the outcome of a change is unknown."""
+
+
+class WrongSequenceError(errors.ReplicationError):
+    """Something else was appended or written before; nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How to connect, and how many servers have a copy of each stream when they are created."""
+
+    credentials: str | None = None
+    ca: str | None = None
+    replicas: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnds:
+    """The sequences of the first and the last message of a stream; `last` counts purged ones."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The value of a key, and its revision, which rises with every change of any key."""
+
+    value: dict[str, Any]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A consumer of a stream that has delivered everything up to `after`."""
+
+    subscription: JetStreamContext.PullSubscription
+    after: int
+
+
+@contextlib.asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    try:
+        yield
+    except nats.js.errors.KeyWrongLastSequenceError as error:
+        raise WrongSequenceError(str(error)) from error
+    except nats.js.errors.APIError as error:
+        if error.err_code in WRONG_SEQUENCE:
+            raise WrongSequenceError(str(error)) from error
+        if error.code is not None and error.code < 500:
+            raise errors.ReplicationError(f"NATS refuses a request: {error.description}") from error
+        raise LogUnavailableError(f"NATS: {error.description}") from error
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise LogUnavailableError(f"NATS: {str(error) or type(error).__name__}") from error
+
+
+class Log:
+    """A connection to the log of one replicated queue. Belongs to one asyncio loop."""
+
+    def __init__(self, client: Client, target: Target, options: LogOptions) -> None:
+        self._client = client
+        self._jetstream = client.jetstream(timeout=TIMEOUT_S)
+        self._target = target
+        self._options = options
+        self._keys: KeyValue | None = None
+        self._readers: dict[int, _Reader] = {}
+
+    @classmethod
+    async def connect(cls, target: Target, options: LogOptions) -> Log:
+        """Connect, and reconnect from then on. Raises ReplicationError, LogUnavailableError."""
+        tls = None
+        if options.ca is not None:
+            try:
+                tls = ssl.create_default_context(cafile=options.ca)
+            except (OSError, ssl.SSLError) as error:
+                text = f"cannot read {options.ca}: {error}"
+                raise errors.ReplicationError(text) from error
+        async with _translated():
+            try:
+                client = await nats.connect(
+                    list(target.servers),
+                    allow_reconnect=True,
+                    max_reconnect_attempts=-1,
+                    reconnect_time_wait=RECONNECT_S,
+                    connect_timeout=int(CONNECT_S),
+                    ping_interval=1,
+                    max_outstanding_pings=3,
+                    user_credentials=options.credentials,
+                    tls=tls,
+                    error_cb=_ignore,
+                )
+            except nats.errors.AuthorizationError as error:
+                raise errors.ReplicationError(f"NATS refuses the connection: {error}") from error
+        return cls(client, target, options)
+
+    async def close(self) -> None:
+        with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+            await asyncio.wait_for(self._client.close(), TIMEOUT_S)
+
+    # --- streams ------------------------------------------------------------------------------
+
+    async def create(self, workers: int) -> None:
+        """Create the bucket and the streams that do not exist, and check those that do.
+
+        Raises ReplicationError if their settings would lose something.
+        """
+        async with _translated():
+            for worker in range(workers):
+                await self._create_stream(worker)
+            try:
+                await self._jetstream.key_value(self._target.bucket)
+            except nats.js.errors.NotFoundError:
+                await self._jetstream.create_key_value(
+                    bucket=self._target.bucket,
+                    history=1,
+                    replicas=self._options.replicas,
+                    storage=StorageType.FILE,
+                )
+
+    async def _create_stream(self, worker: int) -> None:
+        wanted = StreamConfig(
+            name=self._target.stream(worker),
+            subjects=[self._target.subject(worker)],
+            retention=RetentionPolicy.LIMITS,
+            discard=DiscardPolicy.NEW,
+            storage=StorageType.FILE,
+            num_replicas=self._options.replicas,
+            deny_delete=True,
+            max_msgs=-1,
+            max_bytes=-1,
+            max_age=0,
+        )
+        try:
+            found = (await self._jetstream.stream_info(self._target.stream(worker))).config
+        except nats.js.errors.NotFoundError:
+            found = (await self._jetstream.add_stream(wanted)).config
+        faults = {
+            "retention": found.retention == RetentionPolicy.LIMITS,
+            "discard": found.discard == DiscardPolicy.NEW,
+            "storage": found.storage == StorageType.FILE,
+            "max_age": not found.max_age,
+            "max_msgs": (found.max_msgs or -1) < 0,
+            "max_msgs_per_subject": (found.max_msgs_per_subject or -1) < 0,
+            "deny_delete": bool(found.deny_delete),
+            "num_replicas": (found.num_replicas or 1) >= self._options.replicas,
+        }
+        wrong = [name for name, is_right in faults.items() if not is_right]
+        if wrong:
+            raise errors.ReplicationError(
+                f"stream {wanted.name} has settings that can lose jobs: {', '.join(wrong)}; correct"
+                " them, or use another name and let the server create the stream"
+            )
+
+    async def ends(self, worker: int) -> StreamEnds:
+        """Return the ends of a stream, as its leader knows them."""
+        async with _translated():
+            state = (await self._jetstream.stream_info(self._target.stream(worker))).state
+        return StreamEnds(state.first_seq, state.last_seq)
+
+    async def append(self, worker: int, pieces: Sequence[Piece], expected: int) -> None:
+        """Append pieces behind message `expected`, and return when all of them are stored.
+
+        Raises WrongSequenceError or LogUnavailableError; any number of them may be stored then.
+        """
+        async with _translated():
+            answers = []
+            for number, piece in enumerate(pieces, expected):
+                headers = piece.headers() | {"Nats-Expected-Last-Sequence": str(number)}
+                subject = self._target.subject(worker)
+                answers.append(
+                    await self._jetstream.publish_async(
+                        subject, piece.data, headers=headers, wait_stall=TIMEOUT_S
+                    )
+                )
+            # One answer after the other, so that none stays unread after a failure.
+            results = await asyncio.wait_for(
+                asyncio.gather(*answers, return_exceptions=True), TIMEOUT_S
+            )
+            for number, result in enumerate(results, expected + 1):
+                if isinstance(result, BaseException):
+                    raise result
+                if result.seq != number or result.duplicate:
+                    raise errors.ReplicationError(
+                        f"NATS stored message {number} of {self._target.stream(worker)} as"
+                        f" {result.seq}"
+                    )
+
+    async def read(self, worker: int, after: int, last: int) -> list[tuple[int, Piece]]:
+        """Return the next messages behind `after`, at most up to `last`, with their sequences.
+
+        `last` must exist. Purged messages are missing. Raises ReplicationError for a damaged one.
+        """
+        reader = self._readers.pop(worker, None)
+        async with _translated():
+            if reader is None or reader.after != after:
+                if reader is not None:
+                    await reader.subscription.unsubscribe()
+                reader = await self._new_reader(worker, after)
+            count = min(last - after, MOST_AT_ONCE)
+            messages = await reader.subscription.fetch(count, timeout=TIMEOUT_S)
+        found = []
+        for message in messages:
+            sequence = message.metadata.sequence.stream
+            found.append((sequence, self._decode(worker, sequence, message.headers, message.data)))
+        if found:
+            self._readers[worker] = _Reader(reader.subscription, found[-1][0])
+        return found
+
+    async def _new_reader(self, worker: int, after: int) -> _Reader:
+        config = ConsumerConfig(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=after + 1,
+            ack_policy=AckPolicy.NONE,
+            inactive_threshold=CONSUMER_S,
+            mem_storage=True,
+            num_replicas=1,
+        )
+        subject, stream = self._target.subject(worker), self._target.stream(worker)
+        subscription = await self._jetstream.pull_subscribe(subject, stream=stream, config=config)
+        return _Reader(subscription, after)
+
+    async def read_one(self, worker: int, sequence: int) -> Piece | None:
+        """Return one message, as the stream's leader has it; None if it has none of this number."""
+        async with _translated():
+            try:
+                found = await self._jetstream.get_msg(self._target.stream(worker), sequence)
+            except nats.js.errors.NotFoundError:
+                return None
+        return self._decode(worker, sequence, found.headers, found.data or b"")
+
+    def _decode(
+        self, worker: int, sequence: int, headers: dict[str, str] | None, data: bytes
+    ) -> Piece:
+        try:
+            return Piece.of_message(headers, data)
+        except errors.ReplicationError as error:
+            text = f"message {sequence} of stream {self._target.stream(worker)}: {error}"
+            raise errors.ReplicationError(text) from error
+
+    async def purge(self, worker: int, before: int) -> None:
+        """Remove the messages before this sequence; 0 removes all."""
+        async with _translated():
+            await self._jetstream.purge_stream(self._target.stream(worker), seq=before or None)
+
+    # --- keys ---------------------------------------------------------------------------------
+
+    async def get(self, key: str) -> Record | None:
+        """Return the value of a key, as the bucket's leader has it."""
+        async with _translated():
+            try:
+                entry = await (await self._bucket()).get(key)
+            except nats.js.errors.KeyNotFoundError:
+                return None
+        return Record(json.loads(entry.value or b"{}"), entry.revision or 0)
+
+    async def put(self, key: str, value: dict[str, Any], revision: int) -> int:
+        """Write a key that has this revision, 0 for a new key; return the new revision."""
+        async with _translated():
+            data = json.dumps(value).encode()
+            return await (await self._bucket()).update(key, data, last=revision)
+
+    async def _bucket(self) -> KeyValue:
+        if self._keys is None:
+            self._keys = await self._jetstream.key_value(self._target.bucket)
+        return self._keys
+
+
+async def _ignore(error: Exception) -> None:
+    """Errors of the connection show in the calls."""

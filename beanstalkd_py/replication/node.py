@@ -1,0 +1,328 @@
+"""A server of a replicated queue: a standby that follows the streams, until it is the primary.
+
+N1  A server becomes the primary in this order: it has the lease; every stream ends with its
+    fence; its folder is the streams, byte by byte.
+N2  Until the streams have everything that the first folder had, no other server can be the
+    primary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog.layout import REPLICA, binlog_files
+from beanstalkd_py.core.shared_memory import BinlogPosition
+from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy
+from beanstalkd_py.replication.lease import Keys, Lease
+from beanstalkd_py.replication.log import (
+    CONFIGURATION,
+    LogUnavailableError,
+    StreamEnds,
+    WrongSequenceError,
+)
+from beanstalkd_py.replication.piece import Piece
+from beanstalkd_py.replication.replica_state import ReplicaState, load_replica, save_replica
+from beanstalkd_py.replication.stream_writer import Stream, StreamWriter
+
+IDENTITY_BYTES = 8
+POLL_S = 0.2
+"""How often a standby looks for new messages."""
+OBSERVE_S = 0.5
+"""How often a standby looks at the lease."""
+SAVE_S = 1.0
+RENEWALS = 4
+"""Renewals within the duration of the lease."""
+RETRY_S = 0.25
+
+Result = TypeVar("Result")
+
+
+class NodeLog(Stream, Keys, Protocol):
+    """The replicated log."""
+
+    async def create(self, workers: int) -> None: ...
+    async def ends(self, worker: int) -> StreamEnds: ...
+    async def read(self, worker: int, after: int, last: int) -> list[tuple[int, Piece]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What all servers of a replicated queue have in common: the key CONFIGURATION.
+
+    `is_complete` is false until the streams have everything that the first folder had.
+    """
+
+    identity: str
+    workers: int
+    colocate: str | None = None
+    is_complete: bool = False
+
+
+class Node:
+    """One server. `top` is its binlog folder, `folders` those of its workers, which exist."""
+
+    def __init__(
+        self,
+        log: NodeLog,
+        lease: Lease,
+        top: Path,
+        folders: Sequence[Path],
+        colocate: str | None,
+    ) -> None:
+        self._log = log
+        self._lease = lease
+        self._top = top
+        self._folders = list(folders)
+        self._colocate = colocate
+        self._configuration = Configuration("", 0)
+        self._revision = 0
+        self._is_origin = False
+        self._copies: list[FolderCopy] = []
+        self._writers: list[StreamWriter] = []
+        self._saved_mono = 0.0
+        self._unavailable = ""
+        self._behind = 0
+
+    @property
+    def behind(self) -> int:
+        """How many messages a standby has not read."""
+        return self._behind
+
+    @property
+    def unavailable(self) -> str:
+        """The last error of the log, empty if it answers."""
+        return self._unavailable
+
+    # --- start --------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Join the queue, or begin it with this folder.
+
+        Raises ReplicationError if the folder does not belong to it, BinlogFolderError, OSError.
+        """
+        await self._until_available(partial(self._log.create, len(self._folders)))
+        await self._until_available(self._join)
+        found = self._configuration
+        if (found.workers, found.colocate) != (len(self._folders), self._colocate):
+            raise errors.ReplicationError(
+                f"the replicated queue has --workers {found.workers}"
+                + (f" --colocate {found.colocate}" if found.colocate else "")
+                + "; start this server with the same options, on an empty binlog folder"
+            )
+        replica = self._checked_replica()
+        self._is_origin = replica.is_origin and not found.is_complete
+        states = replica.shards
+        if self._is_origin or len(states) != len(self._folders):
+            states = [CopyState() for _ in self._folders]
+        self._copies = [FolderCopy(*each) for each in zip(self._folders, states, strict=True)]
+
+    async def _join(self) -> None:
+        """Read the configuration; write it if the queue is new."""
+        record = await self._log.get(CONFIGURATION)
+        if record is None:
+            await self._begin_queue()
+            record = await self._log.get(CONFIGURATION)
+        if record is None:
+            raise LogUnavailableError("NATS lacks the configuration that was just written")
+        self._configuration = Configuration(**record.value)
+        self._revision = record.revision
+
+    async def _begin_queue(self) -> None:
+        replica = load_replica(self._top)
+        if replica is not None and not replica.is_origin:
+            raise errors.ReplicationError(
+                f"binlog folder {self._top} is a replica of a queue that NATS does not have; if"
+                f" NATS has lost it, remove {self._top / REPLICA} on the server with the newest"
+                " folder, and start that one first"
+            )
+        # The outcome of an earlier attempt may be unknown, so it is repeated with its identity.
+        identity = replica.identity if replica is not None else os.urandom(IDENTITY_BYTES).hex()
+        # First the file: only the folder that has it may write the first content (N2).
+        save_replica(self._top, identity, is_origin=True, shards=[])
+        mine = Configuration(identity, len(self._folders), self._colocate)
+        with contextlib.suppress(WrongSequenceError):
+            await self._log.put(CONFIGURATION, asdict(mine), 0)
+
+    def _checked_replica(self) -> ReplicaState:
+        """Return the state of the folder, which may become a copy of the streams, or is one."""
+        replica, identity = load_replica(self._top), self._configuration.identity
+        if replica is not None and replica.identity == identity:
+            return replica
+        if replica is not None and not replica.is_origin:
+            raise errors.ReplicationError(
+                f"binlog folder {self._top} is a replica of another queue ({replica.identity}, not"
+                f" {identity}); use another folder, or another name in --replicate"
+            )
+        if any(binlog_files(folder) for folder in self._folders):
+            raise errors.ReplicationError(
+                f"binlog folder {self._top} has jobs that the replicated queue does not have; start"
+                " on an empty folder, or use another name in --replicate"
+            )
+        save_replica(self._top, identity, is_origin=False, shards=[])
+        return ReplicaState(identity)
+
+    # --- standby ------------------------------------------------------------------------------
+
+    async def stand_by(self) -> None:
+        """Follow the streams until this server has the lease.
+
+        Raises ReplicationError if the streams are damaged or contradict the folder, or OSError.
+        """
+        observed_mono = 0.0
+        while True:
+            try:
+                await self._follow()
+                if self._behind == 0 and time.monotonic() - observed_mono >= OBSERVE_S:
+                    observed_mono = time.monotonic()
+                    is_free = await self._lease.observe()
+                    if is_free and self._may_lead and await self._lease.take():
+                        return
+                self._unavailable = ""
+            except LogUnavailableError as error:
+                self._unavailable = str(error)
+            await asyncio.sleep(POLL_S if self._behind == 0 else 0)
+
+    @property
+    def _may_lead(self) -> bool:
+        """Whether this server may be the primary (N2)."""
+        return self._configuration.is_complete or self._is_origin
+
+    async def _follow(self) -> None:
+        """Read one batch of each stream."""
+        if self._is_origin:
+            return
+        if not self._configuration.is_complete:
+            await self._join()
+            return
+        self._behind = 0
+        for worker, copy in enumerate(self._copies):
+            ends = await self._log.ends(worker)
+            if ends.last < copy.state.sequence:
+                raise errors.ReplicationError(
+                    f"stream {worker} ends at message {ends.last}, but this folder has"
+                    f" {copy.state.sequence}: NATS has lost messages, or the stream was replaced"
+                )
+            if ends.last > copy.state.sequence:
+                await self._read(worker, ends)
+            self._behind += ends.last - copy.state.sequence
+        if time.monotonic() - self._saved_mono >= SAVE_S:
+            self._saved_mono = time.monotonic()
+            self._save([copy.sync() for copy in self._copies])
+
+    async def _read(self, worker: int, ends: StreamEnds) -> None:
+        """Apply the next messages, at most up to the end of the stream."""
+        copy = self._copies[worker]
+        # Purged messages do not count: a read of their sequences would wait for its timeout.
+        after = max(copy.state.sequence, ends.first - 1)
+        for sequence, piece in await self._log.read(worker, after, ends.last):
+            copy.apply(piece, sequence)
+
+    # --- primary ------------------------------------------------------------------------------
+
+    async def become_primary(self) -> None:
+        """Fence the streams and make the folder equal to them (N1), while `keep_lease` runs.
+
+        Raises FencedError if another server was faster, and errors as `stand_by`.
+        """
+        for worker, copy in enumerate(self._copies):
+            if self._is_origin:
+                # An earlier attempt may have stored a part of the folder.
+                await self._until_available(partial(self._log.purge, worker, 0))
+                ends = await self._until_available(partial(self._log.ends, worker))
+                copy.state.sequence = ends.last
+            writer = StreamWriter(self._log, worker, copy.folder, copy.state)
+            await self._fence(writer, worker)
+            self._writers.append(writer)
+        if not self._is_origin:
+            for copy in self._copies:
+                copy.cut()
+            self._save([copy.sync() for copy in self._copies])
+
+    async def _fence(self, writer: StreamWriter, worker: int) -> None:
+        while True:
+            try:
+                return await writer.fence(self._lease.epoch)
+            except WrongSequenceError:
+                if self._is_origin:
+                    raise
+            ends = await self._until_available(partial(self._log.ends, worker))
+            while writer.state.sequence < ends.last:
+                await self._until_available(partial(self._read, worker, ends))
+
+    async def keep_lease(self, renewed: Callable[[int], None]) -> None:
+        """Renew the lease; report each new end. Raises ReplicationError when it is lost."""
+        while True:
+            renewed(self._lease.end_ns)
+            await asyncio.sleep(self._lease.duration_s / RENEWALS)
+            try:
+                await self._lease.renew()
+                self._unavailable = ""
+            except LogUnavailableError as error:
+                self._unavailable = str(error)
+            if self._lease.has_ended:
+                raise errors.ReplicationError(
+                    f"the lease has ended, because it could not be renewed: {self._unavailable}"
+                )
+
+    async def store(self, worker: int, position: BinlogPosition) -> None:
+        """Store a worker's binlog up to a position; return when it is stored.
+
+        Raises FencedError if another server is the primary, ReplicationError, OSError.
+        """
+        await self._writers[worker].write_until(position)
+
+    async def complete(self) -> None:
+        """Record that the streams have everything that this folder had at its start (N2)."""
+        if not self._is_origin:
+            return
+        complete = replace(self._configuration, is_complete=True)
+        change = partial(self._log.put, CONFIGURATION, asdict(complete), self._revision)
+        try:
+            self._revision = await self._until_available(change)
+        except WrongSequenceError:
+            # An attempt of unknown outcome has changed it: no other server may.
+            await self._until_available(self._join)
+            if self._configuration != complete:
+                raise
+        self._configuration, self._is_origin = complete, False
+
+    async def tidy(self, worker: int) -> None:
+        """Purge messages that are not needed, and record what is stored, at intervals."""
+        try:
+            await self._writers[worker].purge()
+        except LogUnavailableError as error:
+            self._unavailable = str(error)
+        if not self._is_origin and time.monotonic() - self._saved_mono >= SAVE_S:
+            self._saved_mono = time.monotonic()
+            # The workers have synced these bytes.
+            states = [writer.state.copy() for writer in self._writers]
+            await asyncio.to_thread(self._save, states)
+
+    async def resign(self) -> None:
+        """End the lease, when everything is stored. Raises LogUnavailableError."""
+        if not self._is_origin:
+            self._save([writer.state for writer in self._writers])
+        await self._lease.give_up()
+
+    def _save(self, states: Sequence[CopyState]) -> None:
+        save_replica(self._top, self._configuration.identity, is_origin=False, shards=states)
+
+    async def _until_available(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        while True:
+            try:
+                result = await call()
+            except LogUnavailableError as error:
+                self._unavailable = str(error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._unavailable = ""
+                return result

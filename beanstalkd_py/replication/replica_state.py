@@ -1,0 +1,57 @@
+"""The file replica.json: to which replicated queue a folder belongs, and what it has of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog.layout import REPLICA
+from beanstalkd_py.history.files.layout import write_file
+from beanstalkd_py.regular_file import read_regular
+from beanstalkd_py.replication.folder_copy import CopyState
+
+FORMAT = 1
+
+
+@dataclass(slots=True)
+class ReplicaState:
+    """`identity` is that of the queue's configuration. `shards` are the copies, by worker.
+
+    With `is_origin` the folder is the first one of the queue, and the streams do not have all of
+    it yet.
+    """
+
+    identity: str
+    is_origin: bool = False
+    shards: list[CopyState] = field(default_factory=list)
+
+
+def load_replica(folder: Path) -> ReplicaState | None:
+    """Return the state of a folder, None if it is no replica. Raises BinlogFolderError."""
+    path = folder / REPLICA
+    try:
+        values = json.loads(read_regular(path))
+        if values["format"] != FORMAT:
+            raise ValueError(f"unknown format {values['format']!r}")
+        shards = [CopyState.decode(one) for one in values["shards"]]
+        return ReplicaState(str(values["identity"]), bool(values["origin"]), shards)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise errors.BinlogFolderError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise errors.BinlogFolderError(f"{path} is damaged: {error!r}") from error
+
+
+def save_replica(folder: Path, identity: str, is_origin: bool, shards: Sequence[CopyState]) -> None:
+    """Replace the file durably. The files of the folder must be on disk. Raises OSError."""
+    values = {
+        "format": FORMAT,
+        "identity": identity,
+        "origin": is_origin,
+        "shards": [one.encode() for one in shards],
+    }
+    write_file(folder / REPLICA, json.dumps(values).encode() + b"\n")

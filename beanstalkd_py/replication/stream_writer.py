@@ -1,0 +1,151 @@
+"""Appends a primary's binlog to its stream, and keeps others from appending.
+
+W1  The bytes of a piece never change: a repeated append has the same pieces behind the same
+    sequence, so at most one of them is stored.
+W2  After an append that failed, the message that follows the last own one decides: the same
+    piece means that it is stored, none that it is not, another one that this server is not
+    the primary any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from beanstalkd_py import errors, symlinks
+from beanstalkd_py.binlog.layout import binlog_files
+from beanstalkd_py.core.shared_memory import BinlogPosition
+from beanstalkd_py.replication.folder_copy import CopyState
+from beanstalkd_py.replication.log import LogUnavailableError, WrongSequenceError
+from beanstalkd_py.replication.piece import MOST_BYTES, Piece
+
+RETRY_S = 0.05
+AT_ONCE = 16
+"""Pieces in one append: 4 MiB."""
+
+
+class FencedError(errors.ReplicationError):
+    """Another server has appended to the stream."""
+
+
+class Stream(Protocol):
+    """The part of Log that a writer needs."""
+
+    async def append(self, worker: int, pieces: Sequence[Piece], expected: int) -> None: ...
+    async def read_one(self, worker: int, sequence: int) -> Piece | None: ...
+    async def purge(self, worker: int, before: int) -> None: ...
+
+
+class StreamWriter:
+    """Writes one worker's stream. `state` is the end of the stream, and follows it."""
+
+    def __init__(self, log: Stream, worker: int, folder: Path, state: CopyState) -> None:
+        self._log = log
+        self._worker = worker
+        self._folder = folder
+        self._purged = 0
+        self.state = state
+
+    async def fence(self, epoch: int) -> None:
+        """Append the first message of a new primary.
+
+        Raises WrongSequenceError if the stream has more messages than `state`, FencedError if a
+        primary of a higher epoch has appended.
+        """
+        if self.state.epoch >= epoch:
+            raise FencedError(f"a server of epoch {self.state.epoch} has appended")
+        position = self.state.position
+        fence = Piece(epoch, next(iter(self.state.files), 0), *position)
+        while True:
+            try:
+                await self._log.append(self._worker, [fence], self.state.sequence)
+                break
+            except LogUnavailableError:
+                await asyncio.sleep(RETRY_S)
+            except WrongSequenceError:
+                found = await self._read_next()
+                if found != fence:
+                    raise
+                break
+        self.state.add(fence, self.state.sequence + 1)
+
+    async def write_until(self, position: BinlogPosition) -> None:
+        """Append the folder's bytes up to a position, and return when they are stored.
+
+        Raises FencedError; or ReplicationError or OSError if the folder cannot be read.
+        """
+        batch: list[Piece] = []
+        for piece in self._pieces(position):
+            batch.append(piece)
+            if len(batch) == AT_ONCE:
+                await self._append(batch)
+                batch = []
+        if batch:
+            await self._append(batch)
+
+    def _pieces(self, position: BinlogPosition) -> Iterator[Piece]:
+        """Yield the bytes behind `state`. The consumer may change it between two pieces."""
+        numbers = [int(path.suffix[1:]) for path in binlog_files(self._folder)]
+        at = self.state.position
+        first = numbers[0] if numbers else position.file
+        for number in numbers:
+            if at.file <= number <= position.file:
+                begin = at.offset if number == at.file else 0
+                end = position.offset if number == position.file else None
+                yield from self._pieces_of_file(first, number, begin, end)
+
+    def _pieces_of_file(
+        self, first: int, number: int, begin: int, end: int | None
+    ) -> Iterator[Piece]:
+        fd = symlinks.open_file(self._folder / f"binlog.{number}", os.O_RDONLY)
+        try:
+            size = os.fstat(fd).st_size if end is None else end
+            while begin < size:
+                data = os.pread(fd, min(MOST_BYTES, size - begin), begin)
+                if not data:
+                    raise errors.ReplicationError(
+                        f"{self._folder}/binlog.{number} ends at {begin}, but has {size} bytes"
+                    )
+                yield Piece(self.state.epoch, first, number, begin, data)
+                begin += len(data)
+        finally:
+            os.close(fd)
+
+    async def _append(self, pieces: list[Piece]) -> None:
+        while pieces:
+            try:
+                await self._log.append(self._worker, pieces, self.state.sequence)
+                stored = len(pieces)
+            except (LogUnavailableError, WrongSequenceError):
+                stored = await self._count_stored(pieces)
+                await asyncio.sleep(0 if stored else RETRY_S)
+            for piece in pieces[:stored]:
+                self.state.add(piece, self.state.sequence + 1)
+            pieces = pieces[stored:]
+
+    async def _count_stored(self, pieces: Sequence[Piece]) -> int:
+        """Return how many of the pieces an append of unknown outcome has stored (W2)."""
+        for count, piece in enumerate(pieces):
+            found = await self._read_next(count)
+            if found is None:
+                return count
+            if found != piece:
+                raise FencedError(f"a server of epoch {found.epoch} has appended")
+        return len(pieces)
+
+    async def _read_next(self, skip: int = 0) -> Piece | None:
+        while True:
+            try:
+                return await self._log.read_one(self._worker, self.state.sequence + 1 + skip)
+            except LogUnavailableError:
+                await asyncio.sleep(RETRY_S)
+
+    async def purge(self) -> None:
+        """Remove the messages of files that the primary has removed. Raises LogUnavailableError."""
+        first = next(iter(self.state.files.values()), None)
+        if first is not None and first.sequence > self._purged + 1:
+            await self._log.purge(self._worker, first.sequence)
+            self._purged = first.sequence - 1

@@ -1,0 +1,263 @@
+"""The replicator process, from exec to exit: a standby first, then the primary's connection.
+
+While the server is a standby, this process is all of it: it follows the streams and forwards
+clients. When it has become the primary it sends PRIMARY; the parent starts the workers, and this
+process stores what they offer (csrc/api/replication.h). It never becomes a standby again: it ends,
+and so does the server, which the service manager restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog.layout import LOCK, FileLock, top_of
+from beanstalkd_py.binlog.ownership import create_as_owner_of
+from beanstalkd_py.core.shared_memory import (
+    LEASE_ENDED,
+    BinlogPosition,
+    offered_position,
+    publish_stored_position,
+    set_lease_end,
+)
+from beanstalkd_py.replication.lease import Lease
+from beanstalkd_py.replication.log import Log, LogOptions, LogUnavailableError
+from beanstalkd_py.replication.node import Node
+from beanstalkd_py.replication.target import parse_target
+from beanstalkd_py.server.logging.lines import LogSource
+from beanstalkd_py.server.logging.setup import LOGGER, log_in_background, set_up_logging
+from beanstalkd_py.server.options import NS_PER_S, ServeOptions
+from beanstalkd_py.server.process import channel
+from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK, exit_status
+from beanstalkd_py.server.process.messages import ProcessConfig, ReplicatorStatus
+from beanstalkd_py.server.process.shared_memory import SharedMemory
+from beanstalkd_py.server.replicator.forwarder import Forwarder
+
+SOURCE = LogSource(name="replicator")
+NODE_BYTES = 8
+STATUS_S = 0.5
+CONNECT_RETRY_S = 1.0
+RESIGN_S = 5.0
+
+
+@dataclass(slots=True)
+class Descriptors:
+    """The descriptors that the parent sends before BEGIN, eventfds by worker."""
+
+    listeners: list[socket.socket] = field(default_factory=list)
+    offered: list[int] = field(default_factory=list)
+    stored: list[int] = field(default_factory=list)
+
+
+def main(
+    parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
+) -> int:
+    os.close(connections_fd)
+    set_up_logging(config.options.verbosity, config.options.log_format, SOURCE)
+    log_in_background()
+    descriptors = _receive(parent)
+    if descriptors is None:
+        return EXIT_OK
+    create_as_owner_of(config.folders[0])
+    replicator = Replicator(parent, shared, config, descriptors)
+    try:
+        asyncio.run(replicator.run())
+    except (errors.BeanstalkdError, OSError) as error:
+        set_lease_end(shared.pointer, LEASE_ENDED)
+        status = exit_status(error) if isinstance(error, errors.BeanstalkdError) else EXIT_ERROR
+        parent.send(channel.FAILED, status, str(error))
+        return status
+    return EXIT_OK
+
+
+def _receive(parent: channel.Channel) -> Descriptors | None:
+    """Return the parent's descriptors, None if it is gone."""
+    found = Descriptors()
+    while True:
+        message, fd = parent.receive_with_fd()
+        match message:
+            case [channel.LISTENER] if fd is not None:
+                found.listeners.append(socket.socket(fileno=fd))
+            case [channel.OFFERED, int()] if fd is not None:
+                found.offered.append(fd)
+            case [channel.STORED, int()] if fd is not None:
+                found.stored.append(fd)
+            case [channel.BEGIN]:
+                return found
+            case _:
+                return None
+
+
+class Replicator:
+    """One server's part in a replicated queue."""
+
+    def __init__(
+        self,
+        parent: channel.Channel,
+        shared: SharedMemory,
+        config: ProcessConfig,
+        descriptors: Descriptors,
+    ) -> None:
+        self._parent = parent
+        self._shared = shared.pointer
+        self._config = config
+        self._descriptors = descriptors
+        self._folders = [Path(folder) for folder in config.folders]
+        self._stopping = asyncio.Event()
+        self._unavailable = ""
+        self._lease: Lease | None = None
+        self._node: Node | None = None
+
+    async def run(self) -> None:
+        """Run until the parent sends STOP or ends. Raises BeanstalkdError, OSError."""
+        asyncio.get_running_loop().add_reader(self._parent.fileno(), self._handle_message)
+        working = asyncio.create_task(self._work())
+        tasks = [
+            working,
+            asyncio.create_task(self._stopping.wait()),
+            asyncio.create_task(self._report()),
+        ]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        if isinstance(results[0], Exception):
+            raise results[0]
+        if self._lease is not None and self._lease.epoch and self._node is not None:
+            try:
+                await asyncio.wait_for(self._node.resign(), RESIGN_S)
+            except (errors.ReplicationError, TimeoutError) as error:
+                LOGGER.warning("cannot give up the lease, others have to wait for it: %s", error)
+
+    def _handle_message(self) -> None:
+        match self._parent.receive():
+            case [channel.PING]:
+                self._parent.send(channel.PONG)
+            case [channel.CHANGE, dict(values)]:
+                options = ServeOptions(**values)
+                set_up_logging(options.verbosity, options.log_format, SOURCE)
+            case _:  # STOP, or the parent is gone
+                self._stopping.set()
+
+    async def _work(self) -> None:
+        options = self._config.options
+        assert options.replicate is not None and options.replicate_address is not None
+        log = await self._connect(options)
+        duration_s = options.replicate_lease_ns / NS_PER_S
+        name = os.urandom(NODE_BYTES).hex()
+        lease = self._lease = Lease(log, name, options.replicate_address, duration_s)
+        colocate = None if options.colocate is None else options.colocate.decode("latin-1")
+        node = Node(log, lease, top_of(self._folders[0]), self._folders, colocate)
+        self._node = node
+        await node.open()
+        self._parent.send(channel.READY)
+        await self._stand_by(node, lease)
+        renewing = asyncio.create_task(node.keep_lease(partial(set_lease_end, self._shared)))
+        serving = asyncio.create_task(self._serve(node, lease))
+        done, _ = await asyncio.wait([renewing, serving], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    async def _connect(self, options: ServeOptions) -> Log:
+        target = parse_target(options.replicate or "")
+        log_options = LogOptions(
+            options.replicate_creds, options.replicate_tls_ca, options.replicate_copies
+        )
+        while True:
+            try:
+                return await Log.connect(target, log_options)
+            except LogUnavailableError as error:
+                self._unavailable = str(error)
+                await asyncio.sleep(CONNECT_RETRY_S)
+
+    async def _stand_by(self, node: Node, lease: Lease) -> None:
+        """Follow the streams and forward clients until this server has the lease."""
+
+        def primary() -> tuple[str, str]:
+            holder = lease.holder
+            return ("", "") if holder is None else (holder.address, holder.node)
+
+        # A server without --replicate must not use the folder meanwhile.
+        locks = [FileLock(folder / LOCK) for folder in self._folders]
+        forwarder = Forwarder(self._descriptors.listeners, primary)
+        try:
+            await forwarder.start()
+            await node.stand_by()
+        finally:
+            await forwarder.close()
+            for listener in self._descriptors.listeners:
+                listener.close()
+            for lock in locks:
+                lock.close()
+
+    async def _serve(self, node: Node, lease: Lease) -> None:
+        await node.become_primary()
+        LOGGER.info("this server is the primary of epoch %d", lease.epoch)
+        self._parent.send(channel.PRIMARY)
+        first: list[asyncio.Future[None]] = [asyncio.Future() for _ in self._folders]
+        workers = [self._store(node, worker, first) for worker in range(len(self._folders))]
+        await asyncio.gather(*workers)
+
+    async def _store(self, node: Node, worker: int, first: list[asyncio.Future[None]]) -> None:
+        """Store what a worker offers, until this task is cancelled.
+
+        The `first` offers of all workers have everything that was in the folder.
+        """
+        offers = asyncio.Event()
+        fd = self._descriptors.offered[worker]
+        asyncio.get_running_loop().add_reader(fd, partial(_drain, fd, offers))
+        stored = BinlogPosition(0, 0)
+        while True:
+            await offers.wait()
+            offers.clear()
+            while (position := offered_position(self._shared, worker)) is None:
+                continue  # the worker is changing it
+            if position <= stored:
+                continue
+            await node.store(worker, position)
+            stored = position
+            if not first[worker].done():
+                first[worker].set_result(None)
+                await asyncio.gather(*map(asyncio.shield, first))
+                if worker == 0:
+                    await node.complete()
+            publish_stored_position(self._shared, worker, stored)
+            os.eventfd_write(self._descriptors.stored[worker], 1)
+            await node.tidy(worker)
+
+    # --- the status -----------------------------------------------------------------------------
+
+    async def _report(self) -> None:
+        """Send the status, and log when the log becomes unavailable."""
+        logged = False
+        while True:
+            status = self._status()
+            self._parent.send(channel.STATUS, asdict(status))
+            if bool(status.unavailable) != logged:
+                logged = not logged
+                if logged:
+                    LOGGER.warning("the replicated log is not available: %s", status.unavailable)
+                else:
+                    LOGGER.info("the replicated log is available again")
+            await asyncio.sleep(STATUS_S)
+
+    def _status(self) -> ReplicatorStatus:
+        if self._node is None or self._lease is None:
+            return ReplicatorStatus(unavailable=self._unavailable)
+        holder = self._lease.holder
+        address = holder.address if holder is not None else ""
+        if self._lease.epoch:
+            address = self._config.options.replicate_address or ""
+        return ReplicatorStatus(
+            address, self._lease.epoch, self._node.behind, self._node.unavailable
+        )
+
+
+def _drain(fd: int, offers: asyncio.Event) -> None:
+    os.eventfd_read(fd)
+    offers.set()
