@@ -195,7 +195,9 @@ int bs_core_recover(bs_core *core, bs_now now)
         return failed_to_recover(core, error);
     core->server.queue.binlog = core->binlog;
     core->server.queue.counters->kept_bytes = core->server.queue.counters->kept_tubes = 0;
-    return bs_core_commit(core, now);
+    error = bs_core_commit(core, now);
+    /* Nobody may learn of a job that was recovered before it is stored (P2). */
+    return error || !core->replica.shared ? error : bs_round_poll(core, true, now);
 }
 
 uint32_t bs_core_damaged(const bs_core *core, uint32_t index)

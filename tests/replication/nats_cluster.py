@@ -1,0 +1,202 @@
+"""Three nats-servers on loopback, and servers that replicate to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from servers import Server, free_port, our_command
+from wire import NoReplyError
+
+READY_S = 30.0
+LEASE_S = 4
+COUNT = 3
+
+
+def nats_program() -> str:
+    """Return the path of nats-server: NATS_SERVER, or that of the environment of the tests."""
+    path = os.environ.get("NATS_SERVER") or str(Path(sys.executable).parent / "nats-server")
+    if shutil.which(path) is None:
+        raise AssertionError(f"nats-server is missing at {path}: run tools/test, which installs it")
+    return path
+
+
+@dataclass
+class NatsServer:
+    """One nats-server, which can be killed and started again."""
+
+    config: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.config.with_suffix(".log").open("ab") as log:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "TERM", nats_program(), "-c", str(self.config)],
+                stdout=log,
+                stderr=log,
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def log(self) -> str:
+        return self.config.with_suffix(".log").read_text(errors="replace")
+
+
+@dataclass
+class NatsCluster:
+    """All nats-servers. `url` is a value of --replicate without the name."""
+
+    servers: list[NatsServer] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return "nats://" + ",".join(f"127.0.0.1:{one.port}" for one in self.servers)
+
+
+@contextlib.contextmanager
+def nats_cluster(folder: Path) -> Iterator[NatsCluster]:
+    """Start the servers, which sync each write, and wait until JetStream has a leader."""
+    ports = [free_port() for _ in range(2 * COUNT)]
+    routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[COUNT:])
+    cluster = NatsCluster()
+    for number in range(COUNT):
+        config = folder / f"nats-{number}.conf"
+        config.write_text(
+            f"server_name: n{number}\n"
+            f"listen: 127.0.0.1:{ports[number]}\n"
+            f'jetstream {{ store_dir: "{folder}/js-{number}", sync_interval: always }}\n'
+            f"cluster {{ name: test, listen: 127.0.0.1:{ports[COUNT + number]},"
+            f" routes: [{routes}] }}\n"
+        )
+        cluster.servers.append(NatsServer(config, ports[number]))
+    try:
+        for server in cluster.servers:
+            server.start()
+        end = time.monotonic() + READY_S
+        while not any("new metadata leader" in one.log() for one in cluster.servers):
+            assert time.monotonic() < end, cluster.servers[0].log()
+            time.sleep(0.05)
+        yield cluster
+    finally:
+        for server in cluster.servers:
+            if server.process is not None:
+                server.kill()
+
+
+class ReplicatedServer:
+    """One of our servers, which starts again on its folder and port."""
+
+    def __init__(self, target: str, folder: Path, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self.port = free_port()
+        self.process: Server | None = None
+        self.logs: list[str] = []
+        address = f"127.0.0.1:{self.port}"
+        self._command = [
+            *our_command(),
+            *("-l", "127.0.0.1", "-p", str(self.port), "-b", str(folder)),
+            *("--replicate", target, "--replicate-address", address),
+            *("--replicate-lease", f"{LEASE_S}s", "-V", *options),
+        ]
+
+    def start(self) -> None:
+        self.process = Server(self._command, self.port, {})
+
+    @property
+    def running(self) -> Server:
+        assert self.process is not None
+        return self.process
+
+    def stderr(self) -> str:
+        return "".join(self.logs) + (self.process.stderr() if self.process is not None else "")
+
+    def is_primary(self) -> bool:
+        return "ready: " in self.running.stderr() and self.running.exit_status is None
+
+    def wait_until(self, text: str) -> None:
+        """Wait until the present process has logged this."""
+        end = time.monotonic() + READY_S
+        while text not in self.running.stderr():
+            assert self.running.exit_status is None, self.stderr()
+            assert time.monotonic() < end, self.stderr()
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        self.running.kill()
+        self.logs.append(self.running.stderr())
+
+    def stop(self) -> int:
+        status = self.running.stop()
+        self.logs.append(self.running.stderr())
+        return status
+
+
+@contextlib.contextmanager
+def replicated_servers(
+    cluster: NatsCluster, name: str, folder: Path, count: int = 2, *options: str
+) -> Iterator[list[ReplicatedServer]]:
+    """Start servers; the first one begins the queue. Yields them when all follow."""
+    target = f"{cluster.url}/{name}"
+    servers = [
+        ReplicatedServer(target, folder / f"{name}-{number}", *options) for number in range(count)
+    ]
+    try:
+        servers[0].start()
+        servers[0].wait_until("ready: ")
+        for server in servers[1:]:
+            server.start()
+            server.wait_until("standing by")
+        yield servers
+    finally:
+        for server in servers:
+            if server.process is not None:
+                server.process.kill()
+
+
+def wait_for_primary(servers: list[ReplicatedServer]) -> ReplicatedServer:
+    end = time.monotonic() + READY_S
+    while time.monotonic() < end:
+        for server in servers:
+            if server.process is not None and server.is_primary():
+                return server
+        time.sleep(0.02)
+    raise AssertionError("\n".join(one.stderr() for one in servers))
+
+
+def answers(port: int, command: bytes, timeout_s: float = READY_S) -> bytes:
+    """Return the reply to a command as soon as there is one."""
+    from wire import Client
+
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError, NoReplyError):
+            client = Client(port, timeout_s)
+            with contextlib.closing(client):
+                return client.ask(command, timeout_s)
+        time.sleep(0.02)
+    raise AssertionError(f"no reply from port {port}")
+
+
+@contextlib.contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A folder where a sync costs nothing."""
+    with tempfile.TemporaryDirectory(prefix="replicated-", dir="/dev/shm") as folder:
+        yield Path(folder)

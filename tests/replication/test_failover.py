@@ -1,0 +1,52 @@
+"""Two servers and three nats-servers: a standby takes over with every acknowledged job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from replication.nats_cluster import (
+    LEASE_S,
+    NatsCluster,
+    answers,
+    memory_folder,
+    nats_cluster,
+    replicated_servers,
+    wait_for_primary,
+)
+
+PUT = b"put 0 0 100 4\r\nbody\r\n"
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    with memory_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def nats(memory: Path) -> Iterator[NatsCluster]:
+    with nats_cluster(memory) as cluster:
+        yield cluster
+
+
+def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> None:
+    with replicated_servers(nats, "forward", memory) as (first, second):
+        assert answers(first.port, PUT) == b"INSERTED 1\r\n"
+        assert answers(second.port, PUT) == b"INSERTED 2\r\n"
+        first.kill()
+        killed = time.monotonic()
+        assert answers(second.port, b"stats-job 1\r\n").startswith(b"OK")
+        assert LEASE_S - 2 < time.monotonic() - killed < LEASE_S + 2
+        assert answers(second.port, PUT) == b"INSERTED 3\r\n"
+        first.start()
+        first.wait_until("standing by")
+        assert answers(first.port, b"stats-job 3\r\n").startswith(b"OK")
+        # A stop ends the lease at once.
+        stopped = time.monotonic()
+        assert second.stop() == 0
+        assert answers(first.port, b"stats-job 3\r\n").startswith(b"OK")
+        assert time.monotonic() - stopped < 3
+        assert wait_for_primary([first, second]) is first

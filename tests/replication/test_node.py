@@ -1,0 +1,385 @@
+"""Servers of a replicated queue on a log in memory: who may serve, and with which bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from core.rig import Rig
+from replication.memory_log import MemoryCluster, MemoryLog
+from replication.replicas import FILE
+
+from beanstalkd_py.binlog.layout import REPLICA, binlog_files
+from beanstalkd_py.core.shared_memory import BinlogPosition
+from beanstalkd_py.errors import ReplicationError
+from beanstalkd_py.replication import lease as lease_module
+from beanstalkd_py.replication import node as node_module
+from beanstalkd_py.replication.lease import Lease
+from beanstalkd_py.replication.node import Node
+from beanstalkd_py.replication.stream_writer import FencedError
+
+LEASE_S = 0.02
+LIMIT_S = 60.0
+HEADER = b"\7\0\0\0"
+RECORD = struct.Struct("<QQ")
+names = (f"server-{number}" for number in itertools.count())
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch: pytest.MonkeyPatch, no_pauses: None) -> None:
+    monkeypatch.setattr(lease_module, "MARGIN_S", 0.0)
+    for name in ("POLL_S", "OBSERVE_S", "SAVE_S"):
+        monkeypatch.setattr(node_module, name, 0.0)
+
+
+def new_node(log: MemoryLog, folder: Path) -> Node:
+    folder.mkdir(exist_ok=True)
+    lease = Lease(log, next(names), "127.0.0.1:1", LEASE_S)
+    return Node(log, lease, folder, [folder], None)
+
+
+async def primary(log: MemoryLog, folder: Path) -> Node:
+    node = new_node(log, folder)
+    await node.open()
+    await node.stand_by()
+    await node.become_primary()
+    return node
+
+
+def end_of(folder: Path) -> BinlogPosition:
+    last = binlog_files(folder)[-1]
+    return BinlogPosition(int(last.suffix[1:]), last.stat().st_size)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test(), LIMIT_S)
+
+    asyncio.run(bounded())
+
+
+async def follow(node: Node, log: MemoryLog) -> None:
+    """Let a standby read everything; it does not take the lease, because another one holds it."""
+    following = asyncio.create_task(node.stand_by())
+    try:
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            if following.done():
+                await following
+    finally:
+        following.cancel()
+
+
+# --- the first server -------------------------------------------------------------------------
+
+
+def with_jobs(folder: Path, count: int = 60) -> Path:
+    folder.mkdir()
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        for number in range(count):
+            client.put(b"%d" % number * 50)
+        rig.stop()
+    return folder
+
+
+def test_the_first_server_stores_its_folder(tmp_path: Path) -> None:
+    folder, copy = with_jobs(tmp_path / "a"), tmp_path / "b"
+    cluster = MemoryCluster()
+
+    async def test() -> None:
+        first = await primary(MemoryLog(cluster), folder)
+        await first.store(0, end_of(folder))
+        await first.complete()
+        second = await primary(MemoryLog(cluster), copy)
+        assert second.behind == 0
+
+    run(test)
+    assert [path.name for path in binlog_files(copy)] == [one.name for one in binlog_files(folder)]
+    for path in binlog_files(folder):
+        assert (copy / path.name).read_bytes() == path.read_bytes()
+
+
+def test_no_other_server_serves_before_the_first_folder_is_stored(tmp_path: Path) -> None:
+    folder, copy = with_jobs(tmp_path / "a"), tmp_path / "b"
+    cluster = MemoryCluster()
+
+    async def test() -> None:
+        first = await primary(MemoryLog(cluster), folder)
+        half = binlog_files(folder)[1]
+        await first.store(0, BinlogPosition(int(half.suffix[1:]), 500))
+        second = new_node(MemoryLog(cluster), copy)
+        await second.open()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(second.stand_by(), 10 * LEASE_S)
+        assert not binlog_files(copy)
+        # The first server was killed, and starts again.
+        again = await primary(MemoryLog(cluster), folder)
+        await again.store(0, end_of(folder))
+        await again.complete()
+        await asyncio.wait_for(second.stand_by(), LIMIT_S)
+        await second.become_primary()
+
+    run(test)
+    with Rig(copy, file_size=FILE) as rig:
+        assert rig.counters.ready == 60
+
+
+# --- folders that do not belong to the queue ---------------------------------------------------
+
+
+def refused(log: MemoryLog, folder: Path, text: str) -> None:
+    with pytest.raises(ReplicationError, match=text):
+        asyncio.run(new_node(log, folder).open())
+
+
+def begin_queue(cluster: MemoryCluster, folder: Path) -> None:
+    async def test() -> None:
+        node = await primary(MemoryLog(cluster), folder)
+        (folder / "binlog.1").write_bytes(HEADER)
+        await node.store(0, end_of(folder))
+        await node.complete()
+        await node.resign()
+
+    run(test)
+
+
+def test_a_folder_with_other_jobs_is_refused(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+    folder = with_jobs(tmp_path / "b")
+    before = {path.name: path.read_bytes() for path in binlog_files(folder)}
+    refused(MemoryLog(cluster), folder, "has jobs that the replicated queue does not have")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()}.items() >= before.items()
+
+
+def test_a_replica_of_another_queue_is_refused(tmp_path: Path) -> None:
+    one, other = MemoryCluster(), MemoryCluster()
+    begin_queue(one, tmp_path / "a")
+    begin_queue(other, tmp_path / "b")
+    refused(MemoryLog(one), tmp_path / "b", "is a replica of another queue")
+
+
+def test_a_replica_of_a_queue_that_is_gone_is_refused(tmp_path: Path) -> None:
+    begin_queue(MemoryCluster(), tmp_path / "a")
+    refused(MemoryLog(MemoryCluster()), tmp_path / "a", "of a queue that NATS does not have")
+    assert (tmp_path / "a/binlog.1").exists()
+
+
+def test_a_stream_that_has_lost_messages_is_refused(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+    stream = cluster.streams[0]
+    del stream.messages[stream.last]
+    stream.last -= 1
+
+    async def test() -> None:
+        with pytest.raises(ReplicationError, match="NATS has lost messages"):
+            await primary(MemoryLog(cluster), tmp_path / "a")
+
+    run(test)
+
+
+def test_another_number_of_workers_is_refused(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+    folder = tmp_path / "b"
+    folder.mkdir()
+    log = MemoryLog(cluster)
+    lease = Lease(log, "other", "127.0.0.1:1", LEASE_S)
+    node = Node(log, lease, folder, [folder / "shard-000", folder / "shard-001"], None)
+    with pytest.raises(ReplicationError, match="has --workers 1"):
+        asyncio.run(node.open())
+
+
+# --- changes of the primary --------------------------------------------------------------------
+
+
+def test_a_primary_stores_nothing_after_the_fence_of_the_next(tmp_path: Path) -> None:
+    """Not even packets that arrive late."""
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+
+    async def test() -> None:
+        log = MemoryLog(cluster)
+        old = await primary(log, tmp_path / "a")
+        (tmp_path / "a/binlog.2").write_bytes(HEADER + b"late")
+        log.is_cut_off = True
+        storing = asyncio.create_task(old.store(0, end_of(tmp_path / "a")))
+        while not log.delayed:
+            await asyncio.sleep(0)
+        new = await primary(MemoryLog(cluster), tmp_path / "b")
+        log.deliver()
+        log.is_cut_off = False
+        with pytest.raises(FencedError):
+            await storing
+        assert [path.name for path in binlog_files(tmp_path / "b")] == ["binlog.1"]
+        (tmp_path / "b/binlog.2").write_bytes(HEADER)
+        await new.store(0, end_of(tmp_path / "b"))
+        # The old server follows, and drops what it could not store.
+        again = await primary(MemoryLog(cluster), tmp_path / "a")
+        assert again.behind == 0
+        assert (tmp_path / "a/binlog.2").read_bytes() == HEADER
+
+    run(test)
+
+
+def test_a_standby_that_missed_a_purge_begins_again(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+
+    async def test() -> None:
+        log = MemoryLog(cluster)
+        standby = new_node(MemoryLog(cluster), tmp_path / "b")
+        await standby.open()
+        node = await primary(log, tmp_path / "a")
+        await follow(standby, log)
+        for number in (2, 3):
+            (tmp_path / f"a/binlog.{number}").write_bytes(HEADER + b"%d" % number)
+        await node.store(0, end_of(tmp_path / "a"))
+        for number in (1, 2):
+            (tmp_path / f"a/binlog.{number}").unlink()
+        (tmp_path / "a/binlog.4").write_bytes(HEADER + b"4")
+        await node.store(0, end_of(tmp_path / "a"))
+        await node.tidy(0)
+        assert min(cluster.streams[0].messages) > 3
+        standby = await primary(MemoryLog(cluster), tmp_path / "b")
+        assert standby.behind == 0
+
+    run(test)
+    assert [path.name for path in binlog_files(tmp_path / "b")] == ["binlog.3", "binlog.4"]
+
+
+def test_an_incomplete_copy_begins_again(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+    run(lambda: primary_and_nothing(cluster, tmp_path / "b"))
+    assert (tmp_path / "b" / REPLICA).exists()
+    (tmp_path / "b/binlog.1").unlink()
+    run(lambda: primary_and_nothing(cluster, tmp_path / "b"))
+    assert (tmp_path / "b/binlog.1").read_bytes() == HEADER
+
+
+async def primary_and_nothing(cluster: MemoryCluster, folder: Path) -> None:
+    await primary(MemoryLog(cluster), folder)
+
+
+# --- servers that compete all the time ---------------------------------------------------------
+
+
+def stream_files(cluster: MemoryCluster) -> dict[str, bytes]:
+    """Return the files that a copy of the stream has."""
+    files: dict[int, bytes] = {}
+    for _, piece in sorted(cluster.streams[0].messages.items()):
+        if piece.data:
+            files[piece.file] = files.get(piece.file, b"") + piece.data
+        files = {number: data for number, data in files.items() if number >= piece.first}
+    return {f"binlog.{number}": data for number, data in files.items()}
+
+
+class Competitor:
+    """A server that becomes the primary whenever it can, and writes records to its folder.
+
+    A record has a number, and is live. Like the binlog, the server moves the live records of its
+    oldest file to the newest one before it removes the file.
+    """
+
+    def __init__(self, cluster: MemoryCluster, folder: Path, dice: random.Random) -> None:
+        self.folder = folder
+        self.acknowledged: set[int] = set()
+        self.terms = 0
+        self._cluster = cluster
+        self._dice = dice
+
+    async def run(self, known: set[int], numbers: itertools.count[int]) -> None:
+        while True:
+            faults = self._dice.choice([0, 0.05, 0.3])
+            log = MemoryLog(self._cluster, faults, seed=self._dice.random())
+            life = asyncio.create_task(self._live(log, known, numbers))
+            # A kill at any await.
+            await asyncio.wait([life], timeout=self._dice.choice([None, 0.05, 0.2]))
+            life.cancel()
+            with contextlib.suppress(asyncio.CancelledError, FencedError):
+                await life
+            if self._dice.random() < 0.5:
+                log.deliver()
+            else:
+                asyncio.get_running_loop().call_later(0.05, log.deliver)
+
+    async def _live(self, log: MemoryLog, known: set[int], numbers: itertools.count[int]) -> None:
+        node = await primary(log, self.folder)
+        self.terms += 1
+        found = self._records()
+        files = {path.name: path.read_bytes() for path in binlog_files(self.folder)}
+        assert files == stream_files(self._cluster)
+        assert known <= found, f"lost: {sorted(known - found)}"
+        number = self._begin_file()
+        for _ in range(self._dice.randrange(1, 200)):
+            record = next(numbers)
+            self._append(number, [record])
+            if self._dice.random() < 0.1:
+                number = self._begin_file()
+            files = binlog_files(self.folder)
+            is_old = len(files) > 3
+            if is_old:
+                self._append(number, sorted(self._records_of(files[0])))
+            await node.store(0, end_of(self.folder))
+            known.add(record)
+            if is_old:
+                files[0].unlink()
+            await node.tidy(0)
+            await asyncio.sleep(0)
+
+    def _begin_file(self) -> int:
+        files = binlog_files(self.folder)
+        number = end_of(self.folder).file + 1 if files else 1
+        (self.folder / f"binlog.{number}").write_bytes(HEADER)
+        return number
+
+    def _append(self, number: int, records: list[int]) -> None:
+        with (self.folder / f"binlog.{number}").open("ab") as out:
+            out.write(b"".join(RECORD.pack(record, ~record & (1 << 64) - 1) for record in records))
+
+    def _records(self) -> set[int]:
+        return set().union(*(self._records_of(path) for path in binlog_files(self.folder)))
+
+    def _records_of(self, path: Path) -> set[int]:
+        data = path.read_bytes()
+        assert data.startswith(HEADER)
+        found = list(RECORD.iter_unpack(data[len(HEADER) :]))
+        assert all(one ^ other == (1 << 64) - 1 for one, other in found)
+        return {one for one, _ in found}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_servers_that_compete_lose_nothing(tmp_path: Path, seed: int) -> None:
+    """With a lease of 20 ms, kills, failing calls and packets that arrive late."""
+    dice = random.Random(f"compete {seed}")
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "0")
+    servers = [Competitor(cluster, tmp_path / str(number), dice) for number in range(3)]
+    known: set[int] = set()
+
+    async def test() -> None:
+        numbers = itertools.count(1)
+        tasks = [asyncio.create_task(one.run(known, numbers)) for one in servers]
+        done, pending = await asyncio.wait(tasks, timeout=4, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        for task in done:
+            task.result()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    run(test)
+    assert len(known) > 100 and sum(one.terms > 1 for one in servers) == len(servers)
+    with contextlib.suppress(FileNotFoundError):
+        (tmp_path / "last").rmdir()
+    last = Competitor(cluster, tmp_path / "last", dice)
+    run(lambda: primary_and_nothing(cluster, tmp_path / "last"))
+    assert known <= last._records()
