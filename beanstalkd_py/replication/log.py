@@ -241,9 +241,10 @@ class Log:
                     )
 
     async def read(self, worker: int, after: int, last: int) -> list[tuple[int, Piece]]:
-        """Return the next messages behind `after`, at most up to `last`, with their sequences.
+        """Return messages after + 1, after + 2 and so on, at most up to `last`.
 
-        `last` must exist. Purged messages are missing. Raises ReplicationError for a damaged one.
+        `last` must exist. Raises LogUnavailableError also if message after + 1 was purged, and
+        ReplicationError for a damaged message.
         """
         reader = self._readers.pop(worker, None)
         async with _translated():
@@ -257,6 +258,10 @@ class Log:
         for message in messages:
             sequence = message.metadata.sequence.stream
             found.append((sequence, self._decode(worker, sequence, message.headers, message.data)))
+        # NATS acknowledges nothing for us, so a lost connection loses messages; and a server that
+        # starts again begins a consumer again. Neither may look like a purge.
+        if [sequence for sequence, _ in found] != list(range(after + 1, after + 1 + len(found))):
+            raise LogUnavailableError("NATS: a consumer lost its place")
         if found:
             self._readers[worker] = _Reader(reader.subscription, found[-1][0])
         return found

@@ -221,7 +221,7 @@ class Node:
     async def _read(self, worker: int, ends: StreamEnds) -> None:
         """Apply the next messages, at most up to the end of the stream."""
         copy = self._copies[worker]
-        # Purged messages do not count: a read of their sequences would wait for its timeout.
+        # This jump is the only one: messages that were purged.
         after = max(copy.state.sequence, ends.first - 1)
         for sequence, piece in await self._log.read(worker, after, ends.last):
             copy.apply(piece, sequence)

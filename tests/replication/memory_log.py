@@ -95,8 +95,10 @@ class MemoryLog:
     async def read(self, worker: int, after: int, last: int) -> list[tuple[int, Piece]]:
         self._check()
         messages = self.cluster.streams[worker].messages
-        numbers = sorted(number for number in messages if after < number <= last)
-        return [(number, messages[number]) for number in numbers[: self._dice.randrange(1, 20)]]
+        if after + 1 not in messages:
+            raise LogUnavailableError("purged")
+        end = min(last, after + self._dice.randrange(1, 20))
+        return [(number, messages[number]) for number in range(after + 1, end + 1)]
 
     async def read_one(self, worker: int, sequence: int) -> Piece | None:
         self._check()

@@ -1,0 +1,188 @@
+"""Clients that log each command with its outcome, and a check of all their logs.
+
+A job is identified by its body, which is put once. The outcome of a command is unknown if its
+connection ended before the reply.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from wire import Client, NoReplyError
+
+REPLY_S = 40.0
+"""Longer than a failover: a connection that is forwarded may wait for it."""
+PAUSE_S = 0.05
+
+TUBES = (b"one", b"two", b"three", b"four")
+"""With two workers each has some of them."""
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Holding:
+    """One reserve of a job: when its reply came, and when the client sent the command after it.
+
+    `end` is None if the client never got a reply to that command.
+    """
+
+    begin: float
+    end: float | None = None
+
+
+@dataclass
+class JobLog:
+    """What clients know of one job. Times are monotonic seconds.
+
+    `deleted` is when the reply to a delete came. `reserves` are when those commands were sent.
+    """
+
+    is_put: bool = False
+    deleted: float | None = None
+    may_be_deleted: bool = False
+    reserves: list[float] = field(default_factory=list)
+    holdings: list[Holding] = field(default_factory=list)
+
+
+@dataclass
+class LoggingClient:
+    """Puts and works through jobs until `stopped`, by the ports in turn."""
+
+    name: str
+    ports: Sequence[int]
+    stopped: threading.Event
+    jobs: dict[bytes, JobLog] = field(default_factory=dict)
+    """By body. Each client has its own, for jobs of all clients."""
+    replies: int = 0
+
+    def run(self) -> None:
+        dice = random.Random(self.name)
+        for port in itertools.cycle(self.ports):
+            with contextlib.suppress(OSError, NoReplyError):
+                client = Client(port, REPLY_S)
+                with contextlib.closing(client):
+                    watch_all(client)
+                    while not self.stopped.is_set():
+                        self._step(client, dice)
+            if self.stopped.is_set():
+                return
+            time.sleep(PAUSE_S)
+
+    def _step(self, client: Client, dice: random.Random) -> None:
+        if dice.random() < 0.55:
+            self._put(client, dice)
+            return
+        sent = time.monotonic()
+        reply = self._ask(client, b"reserve-with-timeout 0\r\n")
+        if not reply.startswith(b"RESERVED"):
+            return
+        job, body = reply.split(b"\r\n")[0].split()[1], reply.split(b"\r\n", 1)[1][:-2]
+        log = self._log(body)
+        log.reserves.append(sent)
+        holding = Holding(time.monotonic())
+        log.holdings.append(holding)
+        choice = dice.random()
+        end = time.monotonic()
+        if choice < 0.7:
+            log.may_be_deleted = True
+            reply = self._ask(client, b"delete %b\r\n" % job)
+            assert reply in (b"DELETED\r\n", b"NOT_FOUND\r\n"), reply
+            if reply == b"DELETED\r\n":
+                log.deleted = time.monotonic()
+        elif choice < 0.85:
+            reply = self._ask(client, b"release %b 5 0\r\n" % job)
+        else:
+            reply = self._ask(client, b"bury %b 5\r\n" % job)
+        if reply in (b"DELETED\r\n", b"RELEASED\r\n", b"BURIED\r\n"):
+            holding.end = end
+
+    def _put(self, client: Client, dice: random.Random) -> None:
+        if dice.random() < 0.1:
+            self._ask(client, b"kick 10\r\n")
+        assert self._ask(client, b"use %b\r\n" % dice.choice(TUBES)).startswith(b"USING")
+        body = b"%b %d " % (self.name.encode(), next(_numbers)) + b"x" * dice.choice([0, 10, 3000])
+        log = self._log(body)
+        put = b"put %d 0 10000 %d\r\n%b\r\n" % (dice.randrange(9), len(body), body)
+        assert self._ask(client, put).startswith(b"INSERTED")
+        log.is_put = True
+
+    def _ask(self, client: Client, command: bytes) -> bytes:
+        reply = client.ask(command)
+        self.replies += 1
+        return reply
+
+    def _log(self, body: bytes) -> JobLog:
+        return self.jobs.setdefault(body, JobLog())
+
+
+def watch_all(client: Client) -> None:
+    for tube in TUBES:
+        assert client.ask(b"watch %b\r\n" % tube).startswith(b"WATCHING")
+
+
+def merged(clients: Sequence[LoggingClient]) -> dict[bytes, JobLog]:
+    jobs: dict[bytes, JobLog] = {}
+    for client in clients:
+        for body, log in client.jobs.items():
+            job = jobs.setdefault(body, JobLog())
+            job.is_put |= log.is_put
+            job.may_be_deleted |= log.may_be_deleted
+            job.deleted = log.deleted if job.deleted is None else job.deleted
+            job.reserves += log.reserves
+            job.holdings += log.holdings
+    return jobs
+
+
+def drain(port: int) -> Counter[bytes]:
+    """Delete all jobs, and return their bodies."""
+    found: Counter[bytes] = Counter()
+    client = Client(port, REPLY_S)
+    with contextlib.closing(client):
+        watch_all(client)
+        for tube in TUBES:
+            client.ask(b"use %b\r\n" % tube)
+            client.ask(b"kick 1000000\r\n")
+        while (reply := client.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED"):
+            found[reply.split(b"\r\n", 1)[1][:-2]] += 1
+            assert client.ask(b"delete %b\r\n" % reply.split()[1]) == b"DELETED\r\n"
+    return found
+
+
+def check(clients: Sequence[LoggingClient], left: Counter[bytes]) -> None:
+    """Check the logs against the jobs that are left in the server."""
+    jobs = merged(clients)
+    lost = [body for body, job in jobs.items() if is_lost(job) and body not in left]
+    revived = [
+        body
+        for body, job in jobs.items()
+        if job.deleted is not None
+        and (body in left or any(sent > job.deleted for sent in job.reserves))
+    ]
+    invented = set(left) - set(jobs)
+    doubled = [body for body, count in left.items() if count > 1]
+    shared = [body for body, job in jobs.items() if overlap(job.holdings)]
+    assert not (lost or revived or invented or doubled or shared), (
+        f"lost {lost[:5]}, revived {revived[:5]}, invented {sorted(invented)[:5]},"
+        f" doubled {doubled[:5]}, held by two {shared[:5]}"
+    )
+
+
+def is_lost(job: JobLog) -> bool:
+    return job.is_put and job.deleted is None and not job.may_be_deleted
+
+
+def overlap(holdings: Sequence[Holding]) -> bool:
+    """Return whether one client got the job while another held it and could still end it."""
+    return any(
+        one is not other and one.end is not None and one.begin < other.begin < one.end
+        for one in holdings
+        for other in holdings
+    )

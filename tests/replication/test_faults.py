@@ -1,0 +1,147 @@
+"""Servers and nats-servers that fail under load; the clients' logs show what was lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from replication.client_log import LoggingClient, check, drain
+from replication.nats_cluster import (
+    LEASE_S,
+    NatsCluster,
+    ReplicatedServer,
+    answers,
+    memory_folder,
+    nats_cluster,
+    replicated_servers,
+    wait_for_primary,
+)
+
+ROUNDS = int(os.environ.get("REPLICATION_ROUNDS", "6"))
+CLIENTS = 4
+CALM_S = 1.0
+FAILOVER_S = LEASE_S + 12.0
+"""With the end of a nats-server in the same round."""
+
+Fault = Callable[[NatsCluster, list[ReplicatedServer], random.Random], None]
+
+
+def kill_primary(nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random) -> None:
+    primary = wait_for_primary(servers)
+    primary.kill()
+    if dice.random() < 0.5:
+        wait_for_primary([one for one in servers if one is not primary])
+    primary.start()
+
+
+def stop_primary(nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random) -> None:
+    primary = wait_for_primary(servers)
+    assert primary.stop() == 0
+    primary.start()
+
+
+def suspend_primary(
+    nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random
+) -> None:
+    """Suspend it for longer than its lease: when it continues, another server may be primary."""
+    primary = wait_for_primary(servers)
+    os.killpg(primary.running.pid, signal.SIGSTOP)
+    wait_for_primary([one for one in servers if one is not primary])
+    time.sleep(dice.random())
+    os.killpg(primary.running.pid, signal.SIGCONT)
+    end = time.monotonic() + FAILOVER_S
+    while primary.running.exit_status is None:
+        assert time.monotonic() < end, primary.stderr()
+        time.sleep(0.02)
+    primary.kill()
+    primary.start()
+
+
+def kill_standby(nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random) -> None:
+    primary = wait_for_primary(servers)
+    for server in servers:
+        if server is not primary:
+            server.kill()
+            time.sleep(dice.random())
+            server.start()
+
+
+def kill_nats(nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random) -> None:
+    one = dice.choice(nats.servers)
+    one.kill()
+    time.sleep(2 * dice.random())
+    one.start()
+
+
+def kill_nats_and_primary(
+    nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random
+) -> None:
+    one = dice.choice(nats.servers)
+    one.kill()
+    kill_primary(nats, servers, dice)
+    one.start()
+
+
+FAULTS: list[Fault] = [
+    kill_primary,
+    stop_primary,
+    suspend_primary,
+    kill_standby,
+    kill_nats,
+    kill_nats_and_primary,
+]
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    with memory_folder() as folder:
+        yield folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600 + 40 * ROUNDS)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_acknowledged_job_is_lost(memory: Path, workers: int) -> None:
+    dice = random.Random(f"faults {workers} {ROUNDS}")
+    options = ("--workers", str(workers), "-s", "65536")
+    with (
+        nats_cluster(memory) as nats,
+        replicated_servers(nats, "faults", memory, 2, *options) as servers,
+    ):
+        stopped = threading.Event()
+        ports = [one.port for one in servers]
+        clients = [
+            LoggingClient(f"client-{number}", [ports[number % 2], ports[1 - number % 2]], stopped)
+            for number in range(CLIENTS)
+        ]
+        threads = [threading.Thread(target=one.run, daemon=True) for one in clients]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in range(ROUNDS):
+                time.sleep(CALM_S * dice.random())
+                fault = FAULTS[number % len(FAULTS)]
+                began, before = time.monotonic(), sum(one.replies for one in clients)
+                fault(nats, servers, dice)
+                primary = wait_for_primary(servers)
+                answers(primary.port, b"stats\r\n")
+                took = time.monotonic() - began
+                print(f"round {number}: {fault.__name__}: {took:.1f} s")
+                end = time.monotonic() + FAILOVER_S
+                while sum(one.replies for one in clients) <= before:
+                    assert time.monotonic() < end, "no client continues"
+                    time.sleep(0.05)
+        finally:
+            stopped.set()
+            for thread in threads:
+                thread.join(60)
+        assert all(not thread.is_alive() for thread in threads)
+        left = drain(wait_for_primary(servers).port)
+        check(clients, left)
+        print(f"{sum(len(one.jobs) for one in clients)} jobs, {left.total()} left")
