@@ -34,7 +34,7 @@ from nats.js.client import JetStreamContext
 from nats.js.kv import KeyValue
 
 from beanstalkd_py import errors
-from beanstalkd_py.replication.piece import Piece
+from beanstalkd_py.replication.piece import MOST_BYTES, Piece
 from beanstalkd_py.replication.target import Target
 
 TIMEOUT_S = 2.0
@@ -45,6 +45,8 @@ CONSUMER_S = 30.0
 MOST_AT_ONCE = 256
 """Messages of one read."""
 RECONNECT_S = 0.25
+HEADER_BYTES = 4096
+"""More than the headers of a message."""
 WRONG_SEQUENCE = (10071, 10164)
 """Error codes of nats-server for an append or change that expected another sequence."""
 
@@ -146,6 +148,11 @@ class Log:
                 )
             except nats.errors.AuthorizationError as error:
                 raise errors.ReplicationError(f"NATS refuses the connection: {error}") from error
+        if client.max_payload < MOST_BYTES + HEADER_BYTES:
+            raise errors.ReplicationError(
+                f"NATS accepts messages of {client.max_payload} bytes only; set max_payload to at"
+                f" least {MOST_BYTES + HEADER_BYTES}"
+            )
         return cls(client, target, options)
 
     async def close(self) -> None:
@@ -217,20 +224,18 @@ class Log:
 
         Raises WrongSequenceError or LogUnavailableError; any number of them may be stored then.
         """
-        async with _translated():
-            answers = []
-            for number, piece in enumerate(pieces, expected):
-                headers = piece.headers() | {"Nats-Expected-Last-Sequence": str(number)}
-                subject = self._target.subject(worker)
-                answers.append(
-                    await self._jetstream.publish_async(
-                        subject, piece.data, headers=headers, wait_stall=TIMEOUT_S
-                    )
-                )
-            # One answer after the other, so that none stays unread after a failure.
-            results = await asyncio.wait_for(
-                asyncio.gather(*answers, return_exceptions=True), TIMEOUT_S
+        subject = self._target.subject(worker)
+        # Not publish_async, which loses errors in nats-py 2.16. The order is that of the calls.
+        requests = [
+            self._jetstream.publish(
+                subject,
+                piece.data,
+                headers=piece.headers() | {"Nats-Expected-Last-Sequence": str(number)},
             )
+            for number, piece in enumerate(pieces, expected)
+        ]
+        async with _translated():
+            results = await asyncio.gather(*requests, return_exceptions=True)
             for number, result in enumerate(results, expected + 1):
                 if isinstance(result, BaseException):
                     raise result

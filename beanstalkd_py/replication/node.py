@@ -100,7 +100,8 @@ class Node:
     @property
     def unavailable(self) -> str:
         """The last error of the log, empty if it answers."""
-        return self._unavailable
+        found = (self._unavailable, *(writer.unavailable for writer in self._writers))
+        return next(filter(None, found), "")
 
     # --- start --------------------------------------------------------------------------------
 
@@ -240,8 +241,8 @@ class Node:
                 ends = await self._until_available(partial(self._log.ends, worker))
                 copy.state.sequence = ends.last
             writer = StreamWriter(self._log, worker, copy.folder, copy.state)
-            await self._fence(writer, worker)
             self._writers.append(writer)
+            await self._fence(writer, worker)
         if not self._is_origin:
             for copy in self._copies:
                 copy.cut()

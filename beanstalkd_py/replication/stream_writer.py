@@ -48,6 +48,8 @@ class StreamWriter:
         self._folder = folder
         self._purged = 0
         self.state = state
+        self.unavailable = ""
+        """The last error of the log, empty if it answers."""
 
     async def fence(self, epoch: int) -> None:
         """Append the first message of a new primary.
@@ -63,13 +65,14 @@ class StreamWriter:
             try:
                 await self._log.append(self._worker, [fence], self.state.sequence)
                 break
-            except LogUnavailableError:
-                await asyncio.sleep(RETRY_S)
+            except LogUnavailableError as error:
+                await self._pause(error)
             except WrongSequenceError:
                 found = await self._read_next()
                 if found != fence:
                     raise
                 break
+        self.unavailable = ""
         self.state.add(fence, self.state.sequence + 1)
 
     async def write_until(self, position: BinlogPosition) -> None:
@@ -119,9 +122,11 @@ class StreamWriter:
             try:
                 await self._log.append(self._worker, pieces, self.state.sequence)
                 stored = len(pieces)
-            except (LogUnavailableError, WrongSequenceError):
+                self.unavailable = ""
+            except (LogUnavailableError, WrongSequenceError) as error:
                 stored = await self._count_stored(pieces)
-                await asyncio.sleep(0 if stored else RETRY_S)
+                if not stored:
+                    await self._pause(error)
             for piece in pieces[:stored]:
                 self.state.add(piece, self.state.sequence + 1)
             pieces = pieces[stored:]
@@ -140,8 +145,12 @@ class StreamWriter:
         while True:
             try:
                 return await self._log.read_one(self._worker, self.state.sequence + 1 + skip)
-            except LogUnavailableError:
-                await asyncio.sleep(RETRY_S)
+            except LogUnavailableError as error:
+                await self._pause(error)
+
+    async def _pause(self, error: errors.ReplicationError) -> None:
+        self.unavailable = str(error)
+        await asyncio.sleep(RETRY_S)
 
     async def purge(self) -> None:
         """Remove the messages of files that the primary has removed. Raises LogUnavailableError."""

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from servers import Server, free_port, our_command
+from servers import READY_LINE, Server, free_port, our_command
 from wire import NoReplyError
 
 READY_S = 30.0
@@ -109,16 +110,29 @@ class ReplicatedServer:
         self.port = free_port()
         self.process: Server | None = None
         self.logs: list[str] = []
+        self.guard = threading.Lock()
+        self.is_wanted = False
+        """Whether it should run."""
         address = f"127.0.0.1:{self.port}"
         self._command = [
             *our_command(),
             *("-l", "127.0.0.1", "-p", str(self.port), "-b", str(folder)),
             *("--replicate", target, "--replicate-address", address),
-            *("--replicate-lease", f"{LEASE_S}s", "-V", *options),
+            *("--replicate-lease", f"{LEASE_S}s", *options),
         ]
 
     def start(self) -> None:
-        self.process = Server(self._command, self.port, {})
+        with self.guard:
+            self.is_wanted = True
+            self.process = Server(self._command, self.port, {})
+
+    def restart_if_ended(self) -> None:
+        """Do what a service manager does."""
+        with self.guard:
+            if self.is_wanted and self.process is not None and self.process.exit_status:
+                self.process.kill()
+                self.logs.append(self.process.stderr())
+                self.process = Server(self._command, self.port, {})
 
     @property
     def running(self) -> Server:
@@ -129,7 +143,7 @@ class ReplicatedServer:
         return "".join(self.logs) + (self.process.stderr() if self.process is not None else "")
 
     def is_primary(self) -> bool:
-        return "ready: " in self.running.stderr() and self.running.exit_status is None
+        return READY_LINE in self.running.stderr() and self.running.exit_status is None
 
     def wait_until(self, text: str) -> None:
         """Wait until the present process has logged this."""
@@ -140,13 +154,36 @@ class ReplicatedServer:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        self.running.kill()
-        self.logs.append(self.running.stderr())
+        with self.guard:
+            self.is_wanted = False
+            self.running.kill()
+            self.logs.append(self.running.stderr())
 
     def stop(self) -> int:
-        status = self.running.stop()
-        self.logs.append(self.running.stderr())
-        return status
+        with self.guard:
+            self.is_wanted = False
+            status = self.running.stop()
+            self.logs.append(self.running.stderr())
+            return status
+
+
+@contextlib.contextmanager
+def restarting(servers: Sequence[ReplicatedServer]) -> Iterator[None]:
+    """Restart servers that end on their own."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(0.1):
+            for server in servers:
+                server.restart_if_ended()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextlib.contextmanager
@@ -160,7 +197,7 @@ def replicated_servers(
     ]
     try:
         servers[0].start()
-        servers[0].wait_until("ready: ")
+        servers[0].wait_until(READY_LINE)
         for server in servers[1:]:
             server.start()
             server.wait_until("standing by")

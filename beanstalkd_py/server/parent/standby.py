@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
+from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR
@@ -64,7 +65,7 @@ def stand_by(setup: ServerSetup, shared_fd: int) -> Replication | None:
         match process.channel.receive():
             case [channel.READY]:
                 is_ready = True
-                LOGGER.info("standing by for the replicated queue %s", setup.options.replicate)
+                LOGGER.log(NOTICE, "standing by for %s", setup.options.replicate)
                 setup.notifier.ready("standing by")
             case [channel.STATUS, dict(values)]:
                 text = _status_text(ReplicatorStatus(**values))

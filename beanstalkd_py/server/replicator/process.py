@@ -29,7 +29,7 @@ from beanstalkd_py.replication.lease import Lease
 from beanstalkd_py.replication.log import Log, LogOptions, LogUnavailableError
 from beanstalkd_py.replication.node import Node
 from beanstalkd_py.replication.target import parse_target
-from beanstalkd_py.server.logging.lines import LogSource
+from beanstalkd_py.server.logging.lines import NOTICE, LogSource
 from beanstalkd_py.server.logging.setup import LOGGER, log_in_background, set_up_logging
 from beanstalkd_py.server.options import NS_PER_S, ServeOptions
 from beanstalkd_py.server.process import channel
@@ -197,7 +197,7 @@ class Replicator:
 
     async def _serve(self, node: Node, lease: Lease) -> None:
         await node.become_primary()
-        LOGGER.info("this server is the primary of epoch %d", lease.epoch)
+        LOGGER.log(NOTICE, "this server is the primary of epoch %d", lease.epoch)
         self._parent.send(channel.PRIMARY)
         first: list[asyncio.Future[None]] = [asyncio.Future() for _ in self._folders]
         workers = [self._store(node, worker, first) for worker in range(len(self._folders))]
