@@ -11,6 +11,8 @@ import contextlib
 import socket
 from collections.abc import Callable, Sequence
 
+from beanstalkd_py.server.replicator.cancellation import cancel_all
+
 WAIT_S = 30.0
 """How long a connection waits for a primary."""
 CHECK_S = 0.1
@@ -46,9 +48,7 @@ class Forwarder:
         """Stop accepting, and close all connections."""
         for server in self._servers:
             server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(set(self._tasks))
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -63,10 +63,13 @@ class Forwarder:
             writer.transport.abort()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        address, name = await asyncio.wait_for(self._wait_for_primary(), WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            address, name = await self._wait_for_primary()
         host, _, port = address.rpartition(":")
-        opening = asyncio.open_connection(host.strip("[]"), int(port), limit=PIECE_BYTES)
-        far_reader, far_writer = await asyncio.wait_for(opening, CONNECT_S)
+        async with asyncio.timeout(CONNECT_S):
+            far_reader, far_writer = await asyncio.open_connection(
+                host.strip("[]"), int(port), limit=PIECE_BYTES
+            )
         pumps = [
             asyncio.create_task(_pump(reader, far_writer)),
             asyncio.create_task(_pump(far_reader, writer)),
@@ -76,10 +79,8 @@ class Forwarder:
             # A half-closed connection continues in the other direction.
             await asyncio.wait(pumps[1:], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
             far_writer.transport.abort()
+            await cancel_all(pumps)
 
     async def _wait_for_primary(self) -> tuple[str, str]:
         while not (found := self._primary())[0]:

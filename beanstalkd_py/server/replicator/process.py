@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,11 +37,14 @@ from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK, exit_status
 from beanstalkd_py.server.process.messages import ProcessConfig, ReplicatorStatus
 from beanstalkd_py.server.process.shared_memory import SharedMemory
+from beanstalkd_py.server.replicator.cancellation import cancel_all
 from beanstalkd_py.server.replicator.forwarder import Forwarder
 
 SOURCE = LogSource(name="replicator")
 NODE_BYTES = 8
 STATUS_S = 0.5
+REASON_S = 5.0
+"""The interval of further reasons in the log."""
 CONNECT_RETRY_S = 1.0
 RESIGN_S = 5.0
 
@@ -123,11 +127,9 @@ class Replicator:
             asyncio.create_task(self._report()),
         ]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        if isinstance(results[0], Exception):
-            raise results[0]
+        await cancel_all(tasks)
+        if not working.cancelled():
+            working.result()
         if self._lease is not None and self._lease.epoch and self._node is not None:
             try:
                 await asyncio.wait_for(self._node.resign(), RESIGN_S)
@@ -233,17 +235,19 @@ class Replicator:
     # --- the status -----------------------------------------------------------------------------
 
     async def _report(self) -> None:
-        """Send the status, and log when the log becomes unavailable."""
-        logged = False
+        """Send the status, and log changes of the log's availability."""
+        logged = ""
+        logged_mono = 0.0
         while True:
             status = self._status()
             self._parent.send(channel.STATUS, asdict(status))
-            if bool(status.unavailable) != logged:
-                logged = not logged
-                if logged:
-                    LOGGER.warning("the replicated log is not available: %s", status.unavailable)
-                else:
-                    LOGGER.info("the replicated log is available again")
+            reason, now_mono = status.unavailable, time.monotonic()
+            if not reason and logged:
+                LOGGER.log(NOTICE, "the replicated log is available again")
+                logged = ""
+            elif reason != logged and (not logged or now_mono - logged_mono >= REASON_S):
+                LOGGER.warning("the replicated log is not available: %s", reason)
+                logged, logged_mono = reason, now_mono
             await asyncio.sleep(STATUS_S)
 
     def _status(self) -> ReplicatorStatus:
