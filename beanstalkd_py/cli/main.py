@@ -30,6 +30,7 @@ COMMANDS: Sections = {
         "reload": "beanstalkd_py.cli.server.administration:reload",
         "policy": "beanstalkd_py.cli.server.policy:policy",
         "schedule": "beanstalkd_py.cli.server.schedule:schedule",
+        "cluster": "beanstalkd_py.cli.server.cluster:cluster",
         "doctor": "beanstalkd_py.cli.server.doctor:doctor",
         "bench": "beanstalkd_py.cli.server.bench:bench",
     },

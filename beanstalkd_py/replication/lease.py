@@ -62,7 +62,7 @@ class Lease:
     def __init__(self, keys: Keys, node: str, address: str, duration_s: float) -> None:
         self._keys = keys
         self._node = node
-        self._address = address
+        self.address = address
         self.duration_s = duration_s
         self._revision = 0
         self._unchanged_since_ns = 0
@@ -103,7 +103,7 @@ class Lease:
         """Take the lease as it was observed; return False if another server was faster."""
         began_ns = boot_ns()
         try:
-            revision = await self._write(Holder(self._node, self._address, 0, self.duration_s))
+            revision = await self._write(Holder(self._node, self.address, 0, self.duration_s))
         except WrongSequenceError:
             self._unchanged_since_ns = 0
             return False
@@ -114,7 +114,7 @@ class Lease:
     async def renew(self) -> None:
         """Extend the lease. Raises LogUnavailableError, or ReplicationError if it is lost."""
         began_ns = boot_ns()
-        mine = Holder(self._node, self._address, self.epoch, self.duration_s)
+        mine = Holder(self._node, self.address, self.epoch, self.duration_s)
         try:
             revision = await self._write(mine)
         except WrongSequenceError as error:

@@ -52,6 +52,7 @@ WRONG_SEQUENCE = (10071, 10164)
 
 LEASE = "lease"
 CONFIGURATION = "configuration"
+SERVER_PREFIX = "server."
 
 
 class LogUnavailableError(errors.ReplicationError):
@@ -73,10 +74,14 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnds:
-    """The sequences of the first and the last message of a stream; `last` counts purged ones."""
+    """The sequences of the first and the last message of a stream; `last` counts purged ones.
+
+    `size` is that of all messages, in bytes.
+    """
 
     first: int
     last: int
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +222,7 @@ class Log:
         """Return the ends of a stream, as its leader knows them."""
         async with _translated():
             state = (await self._jetstream.stream_info(self._target.stream(worker))).state
-        return StreamEnds(state.first_seq, state.last_seq)
+        return StreamEnds(state.first_seq, state.last_seq, state.bytes)
 
     async def append(self, worker: int, pieces: Sequence[Piece], expected: int) -> None:
         """Append pieces behind message `expected`, and return when all of them are stored.
@@ -323,6 +328,19 @@ class Log:
         async with _translated():
             data = json.dumps(value).encode()
             return await (await self._bucket()).update(key, data, last=revision)
+
+    async def report(self, key: str, value: dict[str, Any]) -> None:
+        """Write a key that only this server writes."""
+        async with _translated():
+            await (await self._bucket()).put(key, json.dumps(value).encode())
+
+    async def keys(self, prefix: str) -> list[str]:
+        async with _translated():
+            try:
+                found = await (await self._bucket()).keys()
+            except nats.js.errors.NoKeysError:
+                return []
+        return sorted(key for key in found if key.startswith(prefix))
 
     async def _bucket(self) -> KeyValue:
         if self._keys is None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.layout import REPLICA, binlog_files
@@ -25,6 +26,7 @@ from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy
 from beanstalkd_py.replication.lease import Keys, Lease
 from beanstalkd_py.replication.log import (
     CONFIGURATION,
+    SERVER_PREFIX,
     LogUnavailableError,
     StreamEnds,
     WrongSequenceError,
@@ -51,6 +53,7 @@ class NodeLog(Stream, Keys, Protocol):
 
     async def create(self, workers: int) -> None: ...
     async def ends(self, worker: int) -> StreamEnds: ...
+    async def report(self, key: str, value: dict[str, Any]) -> None: ...
     async def read(self, worker: int, after: int, last: int) -> list[tuple[int, Piece]]: ...
 
 
@@ -65,6 +68,23 @@ class Configuration:
     workers: int
     colocate: str | None = None
     is_complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """What a server reports about itself: the key `key_of`(address).
+
+    `sequences` are the last messages of the streams that it has. `time_s` is its wall clock.
+    """
+
+    address: str
+    is_primary: bool
+    sequences: list[int]
+    time_s: float
+
+
+def key_of(address: str) -> str:
+    return SERVER_PREFIX + re.sub("[^A-Za-z0-9.-]", "_", address)
 
 
 class Node:
@@ -102,6 +122,17 @@ class Node:
         """The last error of the log, empty if it answers."""
         found = (self._unavailable, *(writer.unavailable for writer in self._writers))
         return next(filter(None, found), "")
+
+    async def report(self) -> None:
+        """Publish what this server has, for `cluster status`; not if the log is unavailable."""
+        report = ServerReport(
+            self._lease.address,
+            bool(self._lease.epoch),
+            [copy.state.sequence for copy in self._copies],
+            time.time(),
+        )
+        with contextlib.suppress(LogUnavailableError):
+            await self._log.report(key_of(report.address), asdict(report))
 
     # --- start --------------------------------------------------------------------------------
 

@@ -116,6 +116,10 @@ class MemoryLog:
         found = self.cluster.keys.get(key)
         return None if found is None else Record(json.loads(found[0]), found[1])
 
+    async def report(self, key: str, value: dict[str, Any]) -> None:
+        self._check()
+        self.cluster.keys[key] = json.dumps(value).encode(), 0
+
     async def put(self, key: str, value: dict[str, Any], revision: int) -> int:
         self._check()
         if self.cluster.keys.get(key, (b"", 0))[1] != revision:

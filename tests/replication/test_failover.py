@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from replication.nats_cluster import (
@@ -32,10 +36,22 @@ def nats(memory: Path) -> Iterator[NatsCluster]:
         yield cluster
 
 
+def cluster_status(target: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "beanstalkd_py", "cluster", "status", "--json", target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> None:
     with replicated_servers(nats, "forward", memory) as (first, second):
         assert answers(first.port, PUT) == b"INSERTED 1\r\n"
         assert answers(second.port, PUT) == b"INSERTED 2\r\n"
+        status = cluster_status(f"{nats.url}/forward")
+        assert (status["primary"], status["epoch"]) == (f"127.0.0.1:{first.port}", 2)
+        roles = {one["address"]: one["is_primary"] for one in status["servers"]}
+        assert roles == {f"127.0.0.1:{one.port}": one is first for one in (first, second)}
         first.kill()
         killed = time.monotonic()
         assert answers(second.port, b"stats-job 1\r\n").startswith(b"OK")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -220,6 +221,9 @@ def check_replication_options(params: Mapping[str, Any]) -> None:
                 flag = f"--replicate-{name.replace('_', '-')}"
                 raise click.UsageError(f"option {flag} requires --replicate nats://HOST,.../NAME")
         return
+    if find_spec("nats") is None:
+        text = "option --replicate requires nats-py; run pip install 'beanstalkd_py[replication]'"
+        raise click.UsageError(text)
     if params["binlog_dir"] is None:
         raise click.UsageError("option --replicate requires a binlog; use -b DIR")
     if params["sync"] not in (None, "0"):

@@ -125,6 +125,11 @@ class ServerSetup:
 
     def change_online_policies(self, policies: tuple[TubePolicy, ...]) -> None:
         """Check and save the policies. Raises UsageError, OSError."""
+        if self.options.replicate is not None:
+            raise errors.UsageError(
+                "a standby does not take over policies that are set online; set them in the"
+                " configuration files of all servers, and reload"
+            )
         from beanstalkd_py.server.parent.online_policies import save_policies
 
         replace(self, online_policies=policies).with_online_policies(self.options)
@@ -264,6 +269,8 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
             partial(setup.notifier.starting, status),
             options if options.history is not None else None,
         )
+        if options.replicate is not None:
+            return  # a standby does not have the files below
         if os.path.lexists(os.path.join(options.binlog_dir, POLICIES)):  # noqa: PTH118
             from beanstalkd_py.server.parent.online_policies import load_policies
 

@@ -43,6 +43,7 @@ from beanstalkd_py.server.replicator.forwarder import Forwarder
 SOURCE = LogSource(name="replicator")
 NODE_BYTES = 8
 STATUS_S = 0.5
+REPORT_S = 5.0
 REASON_S = 5.0
 """The interval of further reasons in the log."""
 CONNECT_RETRY_S = 1.0
@@ -158,10 +159,12 @@ class Replicator:
         self._node = node
         await node.open()
         self._parent.send(channel.READY)
+        reporting = asyncio.create_task(self._publish_reports(node))
         await self._stand_by(node, lease)
         renewing = asyncio.create_task(node.keep_lease(partial(set_lease_end, self._shared)))
         serving = asyncio.create_task(self._serve(node, lease))
-        done, _ = await asyncio.wait([renewing, serving], return_when=asyncio.FIRST_COMPLETED)
+        tasks = [renewing, serving, reporting]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
 
@@ -231,6 +234,11 @@ class Replicator:
             publish_stored_position(self._shared, worker, stored)
             os.eventfd_write(self._descriptors.stored[worker], 1)
             await node.tidy(worker)
+
+    async def _publish_reports(self, node: Node) -> None:
+        while True:
+            await node.report()
+            await asyncio.sleep(REPORT_S)
 
     # --- the status -----------------------------------------------------------------------------
 

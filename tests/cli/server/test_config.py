@@ -51,6 +51,12 @@ VALUES: dict[str, tuple[object, object]] = {
     "max-memory": (1000, 2000),
     "max-tubes": (5, 6),
     "output-limit": (4096, 8192),
+    "replicate": ("nats://localhost/a", "tls://127.0.0.1:4333,[::1]/b"),
+    "replicate-address": ("localhost:1", "[::1]:2"),
+    "replicate-copies": (1, 5),
+    "replicate-creds": ("/a", "/b"),
+    "replicate-lease": (4, 60),
+    "replicate-tls-ca": ("/a", "/b"),
     "output-timeout": (1, 2.25),
     "port": (11400, 11500),
     "send-timeout": (3, 4),
@@ -74,6 +80,9 @@ def needed_by(name: str) -> dict[str, str]:
     """Return the settings that a setting requires."""
     if name in ("history", "history-age", "history-size"):
         needed = {"binlog-dir": "/", "history": "/tmp"}
+        return {key: value for key, value in needed.items() if key != name}
+    if name.startswith("replicate"):
+        needed = {"binlog-dir": "/", "replicate": "nats://localhost/a"}
         return {key: value for key, value in needed.items() if key != name}
     if name == "body-memory":
         return {"binlog-dir": "/"}
@@ -169,9 +178,18 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 def test_valid_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_text(toml({name: value for name, (value, _) in VALUES.items()}))
-    done = run("config", "check", path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{path} is valid\n", "")
+    for excluded in (is_replication, is_not_replicated):
+        path.write_text(toml({k: v for k, (v, _) in VALUES.items() if not excluded(k)}))
+        done = run("config", "check", path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{path} is valid\n", "")
+
+
+def is_replication(name: str) -> bool:
+    return name.startswith("replicate")
+
+
+def is_not_replicated(name: str) -> bool:
+    return name.startswith(("history", "tls")) or name == "fsync-ms"
 
 
 def test_show_values_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
