@@ -49,7 +49,8 @@ def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> N
         assert answers(first.port, PUT) == b"INSERTED 1\r\n"
         assert answers(second.port, PUT) == b"INSERTED 2\r\n"
         status = cluster_status(f"{nats.url}/forward")
-        assert (status["primary"], status["epoch"]) == (f"127.0.0.1:{first.port}", 2)
+        assert status["primary"] == f"127.0.0.1:{first.port}"
+        assert f"primary of epoch {status['epoch']}" in first.stderr()
         roles = {one["address"]: one["is_primary"] for one in status["servers"]}
         assert roles == {f"127.0.0.1:{one.port}": one is first for one in (first, second)}
         first.kill()
