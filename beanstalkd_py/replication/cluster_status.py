@@ -56,7 +56,7 @@ async def read_status(log: Log) -> ClusterStatus:
 
 
 def _status_of(report: ServerReport, holder: Holder, streams: list[StreamEnds]) -> ServerStatus:
-    is_primary = report.is_primary and report.address == holder.address
+    is_primary = report.address == holder.address
     lacks = [
         max(0, ends.last - sequence)
         for ends, sequence in zip(streams, report.sequences, strict=False)

@@ -78,7 +78,6 @@ class ServerReport:
     """
 
     address: str
-    is_primary: bool
     sequences: list[int]
     time_s: float
 
@@ -127,7 +126,6 @@ class Node:
         """Publish what this server has, for `cluster status`; not if the log is unavailable."""
         report = ServerReport(
             self._lease.address,
-            bool(self._lease.epoch),
             [copy.state.sequence for copy in self._copies],
             time.time(),
         )
