@@ -146,6 +146,8 @@ def locked_folder(top: Path, writing: bool) -> Iterator[Folder]:
     """
     top = symlinks.resolved(top)
     inspect_folder(top)  # report usual mistakes before anything is locked
+    if writing:
+        layouts.check_not_replicated(top)
     check_permission(top, writing)
     with contextlib.ExitStack() as stack:
         if writing or os.path.lexists(top / layouts.LAYOUT):

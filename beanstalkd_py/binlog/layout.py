@@ -186,8 +186,8 @@ def check_not_replicated(folder: Path) -> None:
     """
     if os.path.lexists(top_of(folder) / REPLICA):
         raise errors.BinlogFolderError(
-            f"binlog folder {folder} is a replica ({REPLICA}); serve it with --replicate, or remove"
-            " that file to use the folder on its own"
+            f"binlog folder {folder} is a replica ({REPLICA}); serve it with --replicate and its"
+            " number of --workers, or remove that file to use the folder on its own"
         )
 
 

@@ -11,6 +11,9 @@ from docs.documents import document
 from server.metrics.scrape import get
 from servers import free_port, ours
 
+from beanstalkd_py.server.metrics.replication_metrics import replication_metrics
+from beanstalkd_py.server.process.messages import ReplicatorStatus
+
 
 @pytest.mark.costly
 def test_every_metric_is_documented(tmp_path: Path) -> None:
@@ -32,5 +35,7 @@ def test_every_metric_is_documented(tmp_path: Path) -> None:
         text = get(port, "/metrics").text
     exported = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     page = document("docs/operations/metrics.md")
+    # Only the primary of a replicated queue exports them.
+    exported |= {one.name: one.type for one in replication_metrics(ReplicatorStatus())}
     documented = dict(re.findall(r"^\| `(beanstalkd_\w+)` \| (\w+) \|", page.text, re.MULTILINE))
     assert documented == exported

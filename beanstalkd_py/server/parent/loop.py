@@ -313,6 +313,8 @@ class ParentLoop:
     def _failing(self) -> list[str]:
         """Return the parts of the status line about failures."""
         failing = [f"{name} keeps restarting" for name in self._restarting()]
+        if self._replicator is not None and self._replicator.status.unavailable:
+            failing.append(f"the replicated log: {self._replicator.status.unavailable}")
         schedules = self.scheduler.failing() if self.scheduler is not None else []
         if schedules:
             names = schedules[0] if len(schedules) == 1 else str(len(schedules))
@@ -383,6 +385,7 @@ class ParentLoop:
         # prometheus_client is slow to import.
         from beanstalkd_py.server.metrics.history_metrics import history_metrics
         from beanstalkd_py.server.metrics.http_server import MetricsServer
+        from beanstalkd_py.server.metrics.replication_metrics import replication_metrics
         from beanstalkd_py.server.metrics.schedule_metrics import schedule_metrics
         from beanstalkd_py.server.metrics.server_metrics import ServerMetrics
         from beanstalkd_py.server.metrics.tube_metrics import tube_metrics
@@ -396,6 +399,8 @@ class ParentLoop:
             yield from server.collect()
             if self._archiver is not None:
                 yield from history_metrics(self._archiver.status())
+            if self._replicator is not None:
+                yield from replication_metrics(self._replicator.status)
             if self.scheduler is not None:
                 yield from schedule_metrics(self.scheduler.statuses())
             if most_tubes > 0:

@@ -132,6 +132,7 @@ def reshard_here(
     from beanstalkd_py.binlog.steps import Steps
 
     top = resolved(top)
+    layouts.check_not_replicated(top)
     check_permission(top, writing=True)
     with contextlib.closing(layouts.lock_top(top)) as lock:
         LOGGER.log(level, "binlog folder %s: resharding for %s", top, target)

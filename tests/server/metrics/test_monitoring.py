@@ -12,6 +12,9 @@ import pytest
 import trustme
 from server.metrics.scrape import watched
 
+from beanstalkd_py.server.metrics.replication_metrics import replication_metrics
+from beanstalkd_py.server.process.messages import ReplicatorStatus
+
 MONITORING = Path(__file__).parents[3] / "tools/monitoring"
 RULES = MONITORING / "alerts.yml"
 RULE_TESTS = Path(__file__).with_name("alerts_test.yml")
@@ -57,7 +60,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     everything = ("--workers=2", *limits, *tls, *history, f"--config={schedules}")
     with watched(*everything) as server, server.server.connect() as client:
         client.put()
-        return server.scrape().names
+        replicated = {one.name for one in replication_metrics(ReplicatorStatus())}
+        return server.scrape().names | replicated
 
 
 def test_promtool_accepts_the_rules() -> None:
