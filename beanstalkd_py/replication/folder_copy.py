@@ -1,8 +1,8 @@
 """The copy of a stream in a binlog folder.
 
 The stream rules: whatever else is in the folder is overwritten or cut. `replica.json` records how
-much of each stream the files contain, after these are on disk. A copy that is not as recorded
-begins again at the start of its stream, which always has a complete state.
+much of each stream the files contain, after these are on disk. A copy whose files are not as
+recorded begins again at the start of its stream, which always has a complete state.
 
     R1  The files are the bytes of the stream from the start of its first file to `position`.
         Beyond that there may be bytes of this server that never reached the stream, until `cut`.
@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,13 +26,16 @@ from beanstalkd_py.binlog.layout import binlog_files
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.replication.piece import Piece
 
+PIECE_BYTES = 1 << 20
+
 
 @dataclass(slots=True)
 class StreamFile:
-    """A binlog file in a stream: the message that begins it, and its bytes so far."""
+    """A binlog file in a stream: the message that begins it, and size and CRC-32 so far."""
 
     sequence: int
     size: int = 0
+    crc32: int = 0
 
 
 @dataclass(slots=True)
@@ -68,7 +72,9 @@ class CopyState:
         if begins and piece.data:
             self.files[piece.file] = StreamFile(sequence)
         if piece.data:
-            self.files[piece.file].size += len(piece.data)
+            file = self.files[piece.file]
+            file.size += len(piece.data)
+            file.crc32 = zlib.crc32(piece.data, file.crc32)
         self.drop_before(piece.first)
 
     def drop_before(self, first: int) -> None:
@@ -78,11 +84,13 @@ class CopyState:
                 del self.files[number]
 
     def copy(self) -> CopyState:
-        files = {number: StreamFile(one.sequence, one.size) for number, one in self.files.items()}
+        files = {number: replace(one) for number, one in self.files.items()}
         return CopyState(self.sequence, self.epoch, files)
 
     def encode(self) -> dict[str, Any]:
-        files = {str(number): [one.sequence, one.size] for number, one in self.files.items()}
+        files = {
+            str(number): [one.sequence, one.size, one.crc32] for number, one in self.files.items()
+        }
         return {"sequence": self.sequence, "epoch": self.epoch, "files": files}
 
     @classmethod
@@ -96,9 +104,8 @@ class FolderCopy:
     """Writes a stream's bytes into the files of `folder`. All methods raise OSError."""
 
     def __init__(self, folder: Path, state: CopyState) -> None:
-        """Continue at `state`, or at the stream's start if the files are not as it says."""
         self.folder = folder
-        self.state = state if _has_files(folder, state) else CopyState()
+        self.state = state
         self._fd = -1
         self._open_number = 0
         self._unsynced: set[int] = set()
@@ -164,6 +171,17 @@ class FolderCopy:
             os.fsync(fd)
         return self.state
 
+    def damaged_files(self) -> list[Path]:
+        """Return the files that do not begin with the bytes of the stream. Reads all of them."""
+        paths = {number: self.folder / f"binlog.{number}" for number in self.state.files}
+        files = self.state.files.items()
+        return [paths[number] for number, one in files if not _has_bytes(paths[number], one)]
+
+    def begin_again(self) -> None:
+        """Forget what the copy has; the stream has a complete state."""
+        self._close()
+        self.state = CopyState()
+
     def cut(self) -> None:
         """Remove everything that is not in the stream: ends of files, and other binlog files."""
         self._close()
@@ -182,12 +200,20 @@ class FolderCopy:
     close = _close
 
 
-def _has_files(folder: Path, state: CopyState) -> bool:
-    """Return whether all files are there, and long enough."""
+def _has_bytes(path: Path, file: StreamFile) -> bool:
+    """Return whether a file begins with the bytes of the stream."""
     try:
-        return all(
-            (folder / f"binlog.{number}").stat().st_size >= one.size
-            for number, one in state.files.items()
-        )
+        fd = symlinks.open_file(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
+    crc32 = begin = 0
+    try:
+        while begin < file.size:
+            data = os.pread(fd, min(PIECE_BYTES, file.size - begin), begin)
+            if not data:
+                return False
+            crc32 = zlib.crc32(data, crc32)
+            begin += len(data)
+    finally:
+        os.close(fd)
+    return crc32 == file.crc32

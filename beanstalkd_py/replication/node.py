@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import time
@@ -34,6 +35,8 @@ from beanstalkd_py.replication.log import (
 from beanstalkd_py.replication.piece import Piece
 from beanstalkd_py.replication.replica_state import ReplicaState, load_replica, save_replica
 from beanstalkd_py.replication.stream_writer import Stream, StreamWriter
+
+LOGGER = logging.getLogger("beanstalkd_py")
 
 IDENTITY_BYTES = 8
 POLL_S = 0.2
@@ -154,6 +157,20 @@ class Node:
         if self._is_origin or len(states) != len(self._folders):
             states = [CopyState() for _ in self._folders]
         self._copies = [FolderCopy(*each) for each in zip(self._folders, states, strict=True)]
+        for copy in self._copies:
+            await self._check(copy)
+
+    async def _check(self, copy: FolderCopy) -> bool:
+        """Let a copy with damaged files begin again, and return whether it was intact.
+
+        A server that started on damaged files would lose their jobs.
+        """
+        damaged = await asyncio.to_thread(copy.damaged_files)  # while the lease is renewed
+        if damaged:
+            names = ", ".join(path.name for path in damaged)
+            LOGGER.error("%s differs from its stream: %s; copying again", copy.folder, names)
+            copy.begin_again()
+        return not damaged
 
     async def _join(self) -> None:
         """Read the configuration; write it if the queue is new."""
@@ -254,7 +271,14 @@ class Node:
         # This jump is the only one: messages that were purged.
         after = max(copy.state.sequence, ends.first - 1)
         for sequence, piece in await self._log.read(worker, after, ends.last):
-            copy.apply(piece, sequence)
+            try:
+                copy.apply(piece, sequence)
+            except errors.ReplicationError as error:
+                if after < ends.first:  # from the start of the stream
+                    raise
+                LOGGER.error("%s: %s; copying again", copy.folder, error)
+                copy.begin_again()
+                return
 
     # --- primary ------------------------------------------------------------------------------
 
@@ -269,6 +293,9 @@ class Node:
                 await self._until_available(partial(self._log.purge, worker, 0))
                 ends = await self._until_available(partial(self._log.ends, worker))
                 copy.state.sequence = ends.last
+            await self._catch_up(worker)
+            if not await self._check(copy):
+                await self._catch_up(worker)
             writer = StreamWriter(self._log, worker, copy.folder, copy.state)
             self._writers.append(writer)
             await self._fence(writer, worker)
@@ -284,9 +311,15 @@ class Node:
             except WrongSequenceError:
                 if self._is_origin:
                     raise
-            ends = await self._until_available(partial(self._log.ends, worker))
-            while writer.state.sequence < ends.last:
-                await self._until_available(partial(self._read, worker, ends))
+            await self._catch_up(worker)
+
+    async def _catch_up(self, worker: int) -> None:
+        """Read to the present end of the stream."""
+        if self._is_origin:
+            return
+        ends = await self._until_available(partial(self._log.ends, worker))
+        while self._copies[worker].state.sequence < ends.last:
+            await self._until_available(partial(self._read, worker, ends))
 
     async def keep_lease(self, renewed: Callable[[int], None]) -> None:
         """Renew the lease; report each new end. Raises ReplicationError when it is lost."""

@@ -17,7 +17,7 @@ from replication.replicas import FILE
 
 from beanstalkd_py.binlog.layout import REPLICA, binlog_files
 from beanstalkd_py.core.shared_memory import BinlogPosition
-from beanstalkd_py.errors import ReplicationError
+from beanstalkd_py.errors import BinlogFolderError, ReplicationError
 from beanstalkd_py.replication import lease as lease_module
 from beanstalkd_py.replication import node as node_module
 from beanstalkd_py.replication.lease import Lease
@@ -256,14 +256,57 @@ def test_a_standby_that_missed_a_purge_begins_again(tmp_path: Path) -> None:
     assert [path.name for path in binlog_files(tmp_path / "b")] == ["binlog.3", "binlog.4"]
 
 
-def test_an_incomplete_copy_begins_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["removed", "cut", "flipped"])
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_damaged_copy_begins_again(tmp_path: Path, damage: str, is_running: bool) -> None:
+    """Whether the damage is there at the start, or is made while the server stands by."""
+    folder, copy = with_jobs(tmp_path / "a"), tmp_path / "b"
+    cluster = MemoryCluster()
+
+    async def test() -> None:
+        first = await primary(MemoryLog(cluster), folder)
+        await first.store(0, end_of(folder))
+        await first.complete()
+        log = MemoryLog(cluster)
+        second = new_node(log, copy)
+        await second.open()
+        await second.stand_by()
+        if is_running:
+            make_damage(copy / "binlog.1", damage)
+        await second.become_primary()
+        if not is_running:
+            make_damage(copy / "binlog.1", damage)
+            await primary(MemoryLog(cluster), copy)
+
+    run(test)
+    assert (copy / REPLICA).exists()
+    for path in binlog_files(folder):
+        assert (copy / path.name).read_bytes() == path.read_bytes()
+
+
+def make_damage(path: Path, damage: str) -> None:
+    data = bytearray(path.read_bytes())
+    if damage == "removed":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(data[:-1])
+    else:
+        data[len(data) // 2] ^= 16
+        path.write_bytes(data)
+
+
+def test_a_damaged_record_is_reported(tmp_path: Path) -> None:
     cluster = MemoryCluster()
     begin_queue(cluster, tmp_path / "a")
-    run(lambda: primary_and_nothing(cluster, tmp_path / "b"))
-    assert (tmp_path / "b" / REPLICA).exists()
-    (tmp_path / "b/binlog.1").unlink()
-    run(lambda: primary_and_nothing(cluster, tmp_path / "b"))
-    assert (tmp_path / "b/binlog.1").read_bytes() == HEADER
+    path = tmp_path / "a" / REPLICA
+    data = path.read_bytes()
+    for number in range(len(data)):
+        path.write_bytes(data[:number] + bytes([data[number] ^ 4]) + data[number + 1 :])
+        with contextlib.suppress(BinlogFolderError, ReplicationError):
+            asyncio.run(new_node(MemoryLog(cluster), tmp_path / "a").open())
+            # Another number in it: the copy begins again, or continues where it can.
+            run(lambda: primary_and_nothing(cluster, tmp_path / "a"))
+        assert (tmp_path / "a/binlog.1").read_bytes() == HEADER
 
 
 async def primary_and_nothing(cluster: MemoryCluster, folder: Path) -> None:
