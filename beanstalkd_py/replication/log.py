@@ -49,6 +49,8 @@ HEADER_BYTES = 4096
 """More than the headers of a message."""
 WRONG_SEQUENCE = (10071, 10164)
 """Error codes of nats-server for an append or change that expected another sequence."""
+TOO_FEW_SERVERS = 10005
+"""The error code for a new stream while not enough nats-servers are connected."""
 
 LEASE = "lease"
 CONFIGURATION = "configuration"
@@ -109,7 +111,8 @@ async def _translated() -> AsyncIterator[None]:
     except nats.js.errors.APIError as error:
         if error.err_code in WRONG_SEQUENCE:
             raise WrongSequenceError(str(error)) from error
-        if error.code is not None and error.code < 500:
+        is_refused = error.code is not None and error.code < 500
+        if is_refused and error.err_code != TOO_FEW_SERVERS:
             raise errors.ReplicationError(f"NATS refuses a request: {error.description}") from error
         raise LogUnavailableError(f"NATS: {error.description}") from error
     except (nats.errors.Error, TimeoutError, OSError) as error:
