@@ -311,9 +311,13 @@ class Log:
             raise errors.ReplicationError(text) from error
 
     async def purge(self, worker: int, before: int) -> None:
-        """Remove the messages before this sequence; 0 removes all."""
+        """Remove the messages before this sequence, which is not 0.
+
+        Never without a sequence: a nats-server that was killed repeats such a purge at its start,
+        and removes later messages, too (2.10.25 and 2.12.8).
+        """
         async with _translated():
-            await self._jetstream.purge_stream(self._target.stream(worker), seq=before or None)
+            await self._jetstream.purge_stream(self._target.stream(worker), seq=before)
 
     # --- keys ---------------------------------------------------------------------------------
 

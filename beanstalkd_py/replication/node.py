@@ -290,8 +290,9 @@ class Node:
         for worker, copy in enumerate(self._copies):
             if self._is_origin:
                 # An earlier attempt may have stored a part of the folder.
-                await self._until_available(partial(self._log.purge, worker, 0))
                 ends = await self._until_available(partial(self._log.ends, worker))
+                if ends.last >= ends.first:
+                    await self._until_available(partial(self._log.purge, worker, ends.last + 1))
                 copy.state.sequence = ends.last
             await self._catch_up(worker)
             if not await self._check(copy):

@@ -107,7 +107,7 @@ class MemoryLog:
     async def purge(self, worker: int, before: int) -> None:
         self._check()
         messages = self.cluster.streams[worker].messages
-        for number in [number for number in messages if not before or number < before]:
+        for number in [number for number in messages if number < before]:
             del messages[number]
         self._check()
 
