@@ -108,6 +108,8 @@ class FolderCopy:
         self.state = state
         self._fd = -1
         self._open_number = 0
+        self._first = 0
+        """Files below this number are removed."""
         self._unsynced: set[int] = set()
         """Numbers of files; 0 is the folder."""
 
@@ -129,7 +131,10 @@ class FolderCopy:
             if piece.file != before.file:
                 self._end_file(before)
             self._write(piece)
-        self._remove_before(next(iter(self.state.files), piece.first))
+        first = next(iter(self.state.files), piece.first)
+        if first != self._first:
+            self._remove_before(first)
+            self._first = first
 
     def _write(self, piece: Piece) -> None:
         if self._open_number != piece.file:
@@ -181,6 +186,7 @@ class FolderCopy:
         """Forget what the copy has; the stream has a complete state."""
         self._close()
         self.state = CopyState()
+        self._first = 0
 
     def cut(self) -> None:
         """Remove everything that is not in the stream: ends of files, and other binlog files."""

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,8 +42,8 @@ TIMEOUT_S = 2.0
 CONNECT_S = 2.0
 CONSUMER_S = 30.0
 """How long NATS keeps a consumer that does not read."""
-MOST_AT_ONCE = 256
-"""Messages of one read."""
+MOST_AT_ONCE = 32
+"""Messages of one read: 8 MiB, because NATS closes connections that do not read fast enough."""
 RECONNECT_S = 0.25
 HEADER_BYTES = 4096
 """More than the headers of a message."""
@@ -103,7 +103,8 @@ class _Reader:
 
 
 @contextlib.asynccontextmanager
-async def _translated() -> AsyncIterator[None]:
+async def _translated(*, may_refuse: bool = True) -> AsyncIterator[None]:
+    """Without `may_refuse` every refusal counts as unavailable, such as that of a full account."""
     try:
         yield
     except nats.js.errors.KeyWrongLastSequenceError as error:
@@ -112,9 +113,12 @@ async def _translated() -> AsyncIterator[None]:
         if error.err_code in WRONG_SEQUENCE:
             raise WrongSequenceError(str(error)) from error
         is_refused = error.code is not None and error.code < 500
-        if is_refused and error.err_code != TOO_FEW_SERVERS:
+        if may_refuse and is_refused and error.err_code != TOO_FEW_SERVERS:
             raise errors.ReplicationError(f"NATS refuses a request: {error.description}") from error
         raise LogUnavailableError(f"NATS: {error.description}") from error
+    except nats.errors.ConnectionClosedError as error:
+        # nats-py does not reconnect after some errors, such as credentials that have expired.
+        raise errors.ReplicationError("NATS has closed the connection for good") from error
     except (nats.errors.Error, TimeoutError, OSError) as error:
         raise LogUnavailableError(f"NATS: {str(error) or type(error).__name__}") from error
 
@@ -186,6 +190,14 @@ class Log:
                     replicas=self._options.replicas,
                     storage=StorageType.FILE,
                 )
+            name = f"KV_{self._target.bucket}"
+            found = (await self._jetstream.stream_info(name)).config
+        faults = {
+            "allow_direct": not found.allow_direct,
+            "max_age": not found.max_age,
+            "num_replicas": (found.num_replicas or 1) >= self._options.replicas,
+        }
+        _check_settings(name, faults)
 
     async def _create_stream(self, worker: int) -> None:
         wanted = StreamConfig(
@@ -214,12 +226,7 @@ class Log:
             "deny_delete": bool(found.deny_delete),
             "num_replicas": (found.num_replicas or 1) >= self._options.replicas,
         }
-        wrong = [name for name, is_right in faults.items() if not is_right]
-        if wrong:
-            raise errors.ReplicationError(
-                f"stream {wanted.name} has settings that can lose jobs: {', '.join(wrong)}; correct"
-                " them, or use another name and let the server create the stream"
-            )
+        _check_settings(self._target.stream(worker), faults)
 
     async def ends(self, worker: int) -> StreamEnds:
         """Return the ends of a stream, as its leader knows them."""
@@ -242,7 +249,7 @@ class Log:
             )
             for number, piece in enumerate(pieces, expected)
         ]
-        async with _translated():
+        async with _translated(may_refuse=False):
             results = await asyncio.gather(*requests, return_exceptions=True)
             for number, result in enumerate(results, expected + 1):
                 if isinstance(result, BaseException):
@@ -353,6 +360,15 @@ class Log:
         if self._keys is None:
             self._keys = await self._jetstream.key_value(self._target.bucket)
         return self._keys
+
+
+def _check_settings(stream: str, faults: Mapping[str, bool]) -> None:
+    wrong = [name for name, is_right in faults.items() if not is_right]
+    if wrong:
+        raise errors.ReplicationError(
+            f"stream {stream} has settings that can lose jobs: {', '.join(wrong)}; correct them, or"
+            " use another name and let the server create the stream"
+        )
 
 
 async def _ignore(error: Exception) -> None:

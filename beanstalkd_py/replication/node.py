@@ -44,6 +44,8 @@ POLL_S = 0.2
 OBSERVE_S = 0.5
 """How often a standby looks at the lease."""
 SAVE_S = 1.0
+SHORT_S = 30.0
+"""How long a stream may lack messages."""
 RENEWALS = 4
 """Renewals within the duration of the lease."""
 RETRY_S = 0.25
@@ -111,8 +113,14 @@ class Node:
         self._copies: list[FolderCopy] = []
         self._writers: list[StreamWriter] = []
         self._saved_mono = 0.0
+        self._saving: asyncio.Task[None] | None = None
         self._unavailable = ""
+        self._unsaved = ""
+        """Why the record could not be written the last time."""
         self._behind = 0
+        self._is_primary = False
+        self._short_since_mono: float | None = None
+        """Since when a stream seems to lack messages that this server has."""
 
     @property
     def behind(self) -> int:
@@ -228,9 +236,9 @@ class Node:
         while True:
             try:
                 await self._follow()
-                if self._behind == 0 and time.monotonic() - observed_mono >= OBSERVE_S:
+                if time.monotonic() - observed_mono >= OBSERVE_S:
                     observed_mono = time.monotonic()
-                    is_free = await self._lease.observe()
+                    is_free = await self._lease.observe() and self._behind == 0
                     if is_free and self._may_lead and await self._lease.take():
                         return
                 self._unavailable = ""
@@ -253,17 +261,31 @@ class Node:
         self._behind = 0
         for worker, copy in enumerate(self._copies):
             ends = await self._log.ends(worker)
-            if ends.last < copy.state.sequence:
-                raise errors.ReplicationError(
-                    f"stream {worker} ends at message {ends.last}, but this folder has"
-                    f" {copy.state.sequence}: NATS has lost messages, or the stream was replaced"
-                )
+            self._check_ends(worker, copy, ends)
             if ends.last > copy.state.sequence:
                 await self._read(worker, ends)
             self._behind += ends.last - copy.state.sequence
+        self._short_since_mono = None
         if time.monotonic() - self._saved_mono >= SAVE_S:
             self._saved_mono = time.monotonic()
             self._save([copy.sync() for copy in self._copies])
+
+    def _check_ends(self, worker: int, copy: FolderCopy, ends: StreamEnds) -> None:
+        """Raise LogUnavailableError if the stream lacks messages, ReplicationError if that lasts.
+
+        A leader that was just elected, or that is cut off, may answer with fewer messages.
+        """
+        if ends.last >= copy.state.sequence and ends.first <= max(ends.last, 1):
+            return
+        text = (
+            f"stream {worker} has messages {ends.first} to {ends.last}, but this folder has"
+            f" {copy.state.sequence}: NATS has lost messages, or the stream was purged or replaced"
+        )
+        now_mono = time.monotonic()
+        self._short_since_mono = self._short_since_mono or now_mono
+        if now_mono - self._short_since_mono >= SHORT_S:
+            raise errors.ReplicationError(text)
+        raise LogUnavailableError(text)
 
     async def _read(self, worker: int, ends: StreamEnds) -> None:
         """Apply the next messages, at most up to the end of the stream."""
@@ -287,11 +309,13 @@ class Node:
 
         Raises FencedError if another server was faster, and errors as `stand_by`.
         """
+        if self._is_origin:
+            await self._claim_origin()
         for worker, copy in enumerate(self._copies):
             if self._is_origin:
                 # An earlier attempt may have stored a part of the folder.
                 ends = await self._until_available(partial(self._log.ends, worker))
-                if ends.last >= ends.first:
+                if 0 < ends.first <= ends.last:
                     await self._until_available(partial(self._log.purge, worker, ends.last + 1))
                 copy.state.sequence = ends.last
             await self._catch_up(worker)
@@ -304,6 +328,16 @@ class Node:
             for copy in self._copies:
                 copy.cut()
             self._save([copy.sync() for copy in self._copies])
+        self._is_primary = True
+
+    async def _claim_origin(self) -> None:
+        """Check that the streams are still incomplete. Raises ReplicationError if they are not."""
+        claim = partial(self._log.put, CONFIGURATION, asdict(self._configuration), self._revision)
+        try:
+            self._revision = await self._until_available(claim)
+        except WrongSequenceError as error:
+            text = "the first content of the queue was completed meanwhile; starting again"
+            raise errors.ReplicationError(text) from error
 
     async def _fence(self, writer: StreamWriter, worker: int) -> None:
         while True:
@@ -318,20 +352,28 @@ class Node:
         """Read to the present end of the stream."""
         if self._is_origin:
             return
-        ends = await self._until_available(partial(self._log.ends, worker))
+        ends = await self._until_available(partial(self._checked_ends, worker))
         while self._copies[worker].state.sequence < ends.last:
             await self._until_available(partial(self._read, worker, ends))
 
+    async def _checked_ends(self, worker: int) -> StreamEnds:
+        ends = await self._log.ends(worker)
+        self._check_ends(worker, self._copies[worker], ends)
+        return ends
+
     async def keep_lease(self, renewed: Callable[[int], None]) -> None:
         """Renew the lease; report each new end. Raises ReplicationError when it is lost."""
+        pause_s = self._lease.duration_s / RENEWALS
         while True:
             renewed(self._lease.end_ns)
-            await asyncio.sleep(self._lease.duration_s / RENEWALS)
+            await asyncio.sleep(pause_s)
             try:
                 await self._lease.renew()
                 self._unavailable = ""
+                pause_s = self._lease.duration_s / RENEWALS
             except LogUnavailableError as error:
                 self._unavailable = str(error)
+                pause_s = RETRY_S
             if self._lease.has_ended:
                 raise errors.ReplicationError(
                     f"the lease has ended, because it could not be renewed: {self._unavailable}"
@@ -367,18 +409,36 @@ class Node:
             self._unavailable = str(error)
         if not self._is_origin and time.monotonic() - self._saved_mono >= SAVE_S:
             self._saved_mono = time.monotonic()
-            # The workers have synced these bytes.
-            states = [writer.state.copy() for writer in self._writers]
-            await asyncio.to_thread(self._save, states)
+            self._saving = asyncio.create_task(asyncio.to_thread(self._save_primary))
+            await asyncio.shield(self._saving)
 
     async def resign(self) -> None:
         """End the lease, when everything is stored. Raises LogUnavailableError."""
-        if not self._is_origin:
-            self._save([writer.state for writer in self._writers])
+        if self._saving is not None:
+            await self._saving
+        if self._is_primary and not self._is_origin:
+            self._save_primary()
         await self._lease.give_up()
 
+    def _save_primary(self) -> None:
+        """Record what is stored: the workers have synced it, and may have removed files."""
+        states = [writer.state.copy() for writer in self._writers]
+        for state, folder in zip(states, self._folders, strict=True):
+            files = binlog_files(folder)
+            state.drop_before(int(files[0].suffix[1:]) if files else 0)
+        self._save(states)
+
     def _save(self, states: Sequence[CopyState]) -> None:
-        save_replica(self._top, self._configuration.identity, is_origin=False, shards=states)
+        identity = self._configuration.identity
+        try:
+            save_replica(self._top, identity, is_origin=False, shards=states)
+        except OSError as error:
+            # An older record is valid, too, and on a full disk clients still delete jobs.
+            if str(error) != self._unsaved:
+                LOGGER.warning("cannot write %s: %s", self._top / REPLICA, error.strerror)
+            self._unsaved = str(error)
+        else:
+            self._unsaved = ""
 
     async def _until_available(self, call: Callable[[], Awaitable[Result]]) -> Result:
         while True:

@@ -91,14 +91,24 @@ class StreamWriter:
 
     def _pieces(self, position: BinlogPosition) -> Iterator[Piece]:
         """Yield the bytes behind `state`. The consumer may change it between two pieces."""
-        numbers = [int(path.suffix[1:]) for path in binlog_files(self._folder)]
         at = self.state.position
-        first = numbers[0] if numbers else position.file
+        first = self._first_file()
+        numbers = [at.file]
+        if position.file != at.file:
+            numbers = [int(path.suffix[1:]) for path in binlog_files(self._folder)]
         for number in numbers:
             if at.file <= number <= position.file:
                 begin = at.offset if number == at.file else 0
                 end = position.offset if number == position.file else None
                 yield from self._pieces_of_file(first, number, begin, end)
+
+    def _first_file(self) -> int:
+        """Return the number of the oldest file, without reading the folder if possible."""
+        known = next(iter(self.state.files), 0)
+        if known and (self._folder / f"binlog.{known}").exists():
+            return known
+        files = binlog_files(self._folder)
+        return int(files[0].suffix[1:]) if files else 0
 
     def _pieces_of_file(
         self, first: int, number: int, begin: int, end: int | None

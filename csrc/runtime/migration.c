@@ -43,7 +43,7 @@ static bool can_move(const bs_session *session)
 int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *migration, bs_now now)
 {
     bs_session *session = bs_core_find(core, id);
-    if (session && session->may_leave > 0 && !core->fatal)
+    if (session && session->may_leave > 0 && !core->fatal && !bs_lease_ended(core->server.queue.shared))
         bs_connection_send(core, session, now); /* the reply that starts the migration has not left yet */
     session = bs_core_find(core, id);
     if (!session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from replication.nats_cluster import (
     LEASE_S,
+    READY_S,
     NatsCluster,
     answers,
     memory_folder,
@@ -20,6 +22,9 @@ from replication.nats_cluster import (
     replicated_servers,
     wait_for_primary,
 )
+from wire import Client
+
+from beanstalkd_py.replication.replica_state import load_replica
 
 PUT = b"put 0 0 100 4\r\nbody\r\n"
 
@@ -67,3 +72,45 @@ def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> N
         assert answers(first.port, b"stats-job 3\r\n").startswith(b"OK")
         assert time.monotonic() - stopped < 3
         assert wait_for_primary([first, second]) is first
+
+
+def test_a_restarted_primary_does_not_forward_to_itself(nats: NatsCluster, memory: Path) -> None:
+    """The lease still has its address, from before the kill."""
+    with replicated_servers(nats, "itself", memory, 1) as (server,):
+        assert answers(server.port, PUT) == b"INSERTED 1\r\n"
+        server.kill()
+        server.start()
+        server.wait_until("standing by")
+        with Client(server.port, READY_S) as client:
+            client.send(b"stats-job 1\r\n")
+            time.sleep(1.0)
+            assert max(map(open_files, processes_of(server.running.pid))) < 60
+        assert answers(server.port, b"stats-job 1\r\n").startswith(b"OK")
+        assert "copying again" not in server.stderr()
+
+
+def processes_of(group: int) -> list[int]:
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return [pid for pid in pids if os.getpgid(pid) == group]
+
+
+def open_files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+@pytest.mark.costly
+def test_a_restart_reads_only_what_is_new(nats: NatsCluster, memory: Path) -> None:
+    """Although the primary has removed files after it stored its last message."""
+    options = ("-s", "4096")
+    with replicated_servers(nats, "restart", memory, 1, *options) as (server,):
+        with server.running.connect() as client:
+            for number in range(1, 200):
+                assert client.ask(PUT) == b"INSERTED %d\r\n" % number
+                assert client.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
+        assert not (server.folder / "binlog.1").exists()
+        server.stop()
+        replica = load_replica(server.folder)
+        assert replica is not None and replica.shards[0].sequence >= 400
+        server.start()
+        assert answers(server.port, PUT).startswith(b"INSERTED")
+        assert "copying again" not in server.stderr()

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,13 @@ def test_the_example_configuration_is_complete_and_valid(tmp_path: Path) -> None
     text = (FOLDER / "beanstalkd-py.toml").read_text()
     lines = re.findall(r"^#([a-z-]+ = .*)$", text, re.MULTILINE)
     assert {line.split()[0] for line in lines} == set(settings_of(serve))
-    (tmp_path / "all.toml").write_text("\n".join(lines))
-    for path in (FOLDER / "beanstalkd-py.toml", tmp_path / "all.toml"):
+    # These exclude each other.
+    is_replication = partial(re.match, r"replicate")
+    is_excluded = partial(re.match, r"history|tls|fsync-ms|no-fsync")
+    for name, left_out in (("alone", is_replication), ("replicated", is_excluded)):
+        settings = [line for line in lines if not left_out(line)]
+        (tmp_path / f"{name}.toml").write_text("\n".join(settings))
+    for path in (FOLDER / "beanstalkd-py.toml", *tmp_path.glob("*.toml")):
         command = [sys.executable, "-m", "beanstalkd_py", "config", "check", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         assert done.returncode == 0, done.stderr

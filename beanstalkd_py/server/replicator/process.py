@@ -160,8 +160,7 @@ class Replicator:
         await node.open()
         self._parent.send(channel.READY)
         reporting = asyncio.create_task(self._publish_reports(node))
-        await self._stand_by(node, lease)
-        renewing = asyncio.create_task(node.keep_lease(partial(set_lease_end, self._shared)))
+        renewing = await self._stand_by(node, lease)
         serving = asyncio.create_task(self._serve(node, lease))
         tasks = [renewing, serving, reporting]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -180,12 +179,18 @@ class Replicator:
                 self._unavailable = str(error)
                 await asyncio.sleep(CONNECT_RETRY_S)
 
-    async def _stand_by(self, node: Node, lease: Lease) -> None:
-        """Follow the streams and forward clients until this server has the lease."""
+    async def _stand_by(self, node: Node, lease: Lease) -> asyncio.Task[None]:
+        """Follow the streams and forward clients until this server has the lease.
+
+        Returns the task that renews it.
+        """
 
         def primary() -> tuple[str, str]:
             holder = lease.holder
-            return ("", "") if holder is None else (holder.address, holder.node)
+            # After a restart the lease may still name this server, by its previous process.
+            if holder is None or holder.address == lease.address:
+                return "", ""
+            return holder.address, holder.node
 
         # A server without --replicate must not use the folder meanwhile.
         locks = [FileLock(folder / LOCK) for folder in self._folders]
@@ -193,6 +198,7 @@ class Replicator:
         try:
             await forwarder.start()
             await node.stand_by()
+            return asyncio.create_task(node.keep_lease(partial(set_lease_end, self._shared)))
         finally:
             await forwarder.close()
             for listener in self._descriptors.listeners:
@@ -204,11 +210,11 @@ class Replicator:
         await node.become_primary()
         LOGGER.log(NOTICE, "this server is the primary of epoch %d", lease.epoch)
         self._parent.send(channel.PRIMARY)
-        first: list[asyncio.Future[None]] = [asyncio.Future() for _ in self._folders]
-        workers = [self._store(node, worker, first) for worker in range(len(self._folders))]
-        await asyncio.gather(*workers)
+        count = len(self._folders)
+        first = asyncio.Barrier(count)
+        await asyncio.gather(*(self._store(node, worker, first) for worker in range(count)))
 
-    async def _store(self, node: Node, worker: int, first: list[asyncio.Future[None]]) -> None:
+    async def _store(self, node: Node, worker: int, first: asyncio.Barrier) -> None:
         """Store what a worker offers, until this task is cancelled.
 
         The `first` offers of all workers have everything that was in the folder.
@@ -217,6 +223,7 @@ class Replicator:
         fd = self._descriptors.offered[worker]
         asyncio.get_running_loop().add_reader(fd, partial(_drain, fd, offers))
         stored = BinlogPosition(0, 0)
+        is_complete = False
         while True:
             await offers.wait()
             offers.clear()
@@ -226,11 +233,11 @@ class Replicator:
                 continue
             await node.store(worker, position)
             stored = position
-            if not first[worker].done():
-                first[worker].set_result(None)
-                await asyncio.gather(*map(asyncio.shield, first))
-                if worker == 0:
+            if not is_complete:
+                if await first.wait() == 0:
                     await node.complete()
+                await first.wait()
+                is_complete = True
             publish_stored_position(self._shared, worker, stored)
             os.eventfd_write(self._descriptors.stored[worker], 1)
             await node.tidy(worker)
