@@ -318,11 +318,12 @@ class Log:
             raise errors.ReplicationError(text) from error
 
     async def purge(self, worker: int, before: int) -> None:
-        """Remove the messages before this sequence, which is not 0.
+        """Remove the messages before this sequence, which is above 1.
 
-        Never without a sequence: a nats-server that was killed repeats such a purge at its start,
-        and removes later messages, too (2.10.25 and 2.12.8).
+        With 0 and 1 nats-server removes all messages, and repeats that with later messages at a
+        start after a kill (2.10.25 and 2.12.8).
         """
+        assert before > 1
         async with _translated():
             await self._jetstream.purge_stream(self._target.stream(worker), seq=before)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from replication.relay import Relays
 from servers import READY_LINE, Server, free_port, our_command
 from wire import NoReplyError
 
@@ -36,6 +37,7 @@ class NatsServer:
     """One nats-server, which can be killed and started again."""
 
     config: Path
+    store: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
 
@@ -67,8 +69,16 @@ class NatsCluster:
     servers: list[NatsServer] = field(default_factory=list)
 
     @property
+    def ports(self) -> list[int]:
+        return [one.port for one in self.servers]
+
+    @property
     def url(self) -> str:
-        return "nats://" + ",".join(f"127.0.0.1:{one.port}" for one in self.servers)
+        return url_of(self.ports)
+
+
+def url_of(ports: Sequence[int]) -> str:
+    return "nats://" + ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
 @contextlib.contextmanager
@@ -78,15 +88,15 @@ def nats_cluster(folder: Path) -> Iterator[NatsCluster]:
     routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[COUNT:])
     cluster = NatsCluster()
     for number in range(COUNT):
-        config = folder / f"nats-{number}.conf"
+        config, store = folder / f"nats-{number}.conf", folder / f"js-{number}"
         config.write_text(
             f"server_name: n{number}\n"
             f"listen: 127.0.0.1:{ports[number]}\n"
-            f'jetstream {{ store_dir: "{folder}/js-{number}", sync_interval: always }}\n'
+            f'jetstream {{ store_dir: "{store}", sync_interval: always }}\n'
             f"cluster {{ name: test, listen: 127.0.0.1:{ports[COUNT + number]},"
-            f" routes: [{routes}] }}\n"
+            f" routes: [{routes}], no_advertise: true }}\n"  # clients use their relays only
         )
-        cluster.servers.append(NatsServer(config, ports[number]))
+        cluster.servers.append(NatsServer(config, store, ports[number]))
     try:
         for server in cluster.servers:
             server.start()
@@ -104,8 +114,10 @@ def nats_cluster(folder: Path) -> Iterator[NatsCluster]:
 class ReplicatedServer:
     """One of our servers, which starts again on its folder and port."""
 
-    def __init__(self, target: str, folder: Path, *options: str) -> None:
+    def __init__(self, relays: Relays, name: str, folder: Path, *options: str) -> None:
         folder.mkdir(exist_ok=True)
+        self.relays = relays
+        target = f"{url_of(relays.ports)}/{name}"
         self.folder = folder
         self.port = free_port()
         self.process: Server | None = None
@@ -191,10 +203,13 @@ def replicated_servers(
     cluster: NatsCluster, name: str, folder: Path, count: int = 2, *options: str
 ) -> Iterator[list[ReplicatedServer]]:
     """Start servers; the first one begins the queue. Yields them when all follow."""
-    target = f"{cluster.url}/{name}"
-    servers = [
-        ReplicatedServer(target, folder / f"{name}-{number}", *options) for number in range(count)
-    ]
+    stack = contextlib.ExitStack()
+    servers = []
+    for number in range(count):
+        relays = Relays(cluster.ports)
+        stack.enter_context(relays.open())
+        path = folder / f"{name}-{number}"
+        servers.append(ReplicatedServer(relays, name, path, *options))
     try:
         servers[0].start()
         servers[0].wait_until(READY_LINE)
@@ -206,6 +221,7 @@ def replicated_servers(
         for server in servers:
             if server.process is not None:
                 server.process.kill()
+        stack.close()
 
 
 def wait_for_primary(servers: list[ReplicatedServer]) -> ReplicatedServer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -24,7 +25,7 @@ from replication.nats_cluster import (
     wait_for_primary,
 )
 
-ROUNDS = int(os.environ.get("REPLICATION_ROUNDS", "6"))
+ROUNDS = int(os.environ.get("REPLICATION_ROUNDS", "11"))
 CLIENTS = 4
 CALM_S = 1.0
 FAILOVER_S = LEASE_S + 12.0
@@ -88,6 +89,61 @@ def kill_nats_and_primary(
     one.start()
 
 
+def suspend_nats(nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random) -> None:
+    one = dice.choice(nats.servers)
+    one.signal(signal.SIGSTOP)
+    time.sleep(LEASE_S * dice.random())
+    one.signal(signal.SIGCONT)
+
+
+def cut_off_primary(
+    nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random
+) -> None:
+    """Its appends of before arrive when another server is primary."""
+    primary = wait_for_primary(servers)
+    process = primary.running
+    primary.relays.cut()
+    wait_for_primary([one for one in servers if one is not primary])
+    time.sleep(dice.random())
+    primary.relays.mend()
+    end = time.monotonic() + FAILOVER_S
+    while process.exit_status is None:
+        assert time.monotonic() < end, primary.stderr()
+        time.sleep(0.02)
+
+
+def cut_off_standby(
+    nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random
+) -> None:
+    primary = wait_for_primary(servers)
+    for server in servers:
+        if server is not primary:
+            server.relays.cut()
+            time.sleep(2 * LEASE_S * dice.random())
+            server.relays.mend()
+
+
+def lose_disk_of_primary(
+    nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random
+) -> None:
+    primary = wait_for_primary(servers)
+    primary.kill()
+    shutil.rmtree(primary.folder)
+    primary.folder.mkdir()
+    primary.start()
+
+
+def lose_disk_of_nats(
+    nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random
+) -> None:
+    one = dice.choice(nats.servers)
+    one.kill()
+    shutil.rmtree(one.store)
+    time.sleep(dice.random())
+    one.start()
+    time.sleep(LEASE_S)  # until it has its copies again, because the next round may need them
+
+
 FAULTS: list[Fault] = [
     kill_primary,
     stop_primary,
@@ -95,6 +151,11 @@ FAULTS: list[Fault] = [
     kill_standby,
     kill_nats,
     kill_nats_and_primary,
+    cut_off_primary,
+    cut_off_standby,
+    suspend_nats,
+    lose_disk_of_primary,
+    lose_disk_of_nats,
 ]
 
 
