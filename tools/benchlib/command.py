@@ -18,6 +18,7 @@ from .history import HISTORY_SCENARIOS
 from .load import PYTHON
 from .placement import PLACEMENTS, placement
 from .processes import machine_facts
+from .replication import REPLICATION_SCENARIOS
 from .report import Row, markdown_table, number, rows_of, text_table, write_json
 from .scenarios import SCENARIOS as SINGLE_SCENARIOS
 from .scenarios import Bench, Figures, Scenario, Settings, cleaned
@@ -30,6 +31,7 @@ SCENARIOS = (
     *HISTORY_SCENARIOS,
     *BACKLOG_SCENARIOS,
     *EXTENSION_SCENARIOS,
+    *REPLICATION_SCENARIOS,
 )
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,184 @@
+"""A server that replicates to three nats-servers on the same machine, compared with one that syncs.
+
+All of them share the processors. nats-server and nats-py are those of tools/test's environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import BenchError
+from .load import PYTHON
+from .placement import FREE
+from .scenarios import Bench, Figure, Figures, Scenario
+from .servers import HOST, ServerSpec, free_port, last_log_line, running, scratch_folder
+
+PAIRS = 5
+LOADS = ((64, 1), (64, 32))
+NATS_SERVERS = 3
+NATS_READY_SECONDS = 30.0
+LEASE_SECONDS = 12
+FAILOVER_SECONDS = 120.0
+BARE_PUBLISH = """
+import asyncio, statistics, sys, time, nats
+
+async def measure():
+    client = await nats.connect(sys.argv[1])
+    stream = client.jetstream()
+    await stream.add_stream(name="bare", subjects=["bare"], num_replicas=3)
+    times = []
+    for _ in range(500):
+        start = time.perf_counter()
+        await stream.publish("bare", b"x" * 150)
+        times.append(time.perf_counter() - start)
+    print(statistics.median(times) * 1e6)
+
+asyncio.run(measure())
+"""
+
+
+@contextlib.contextmanager
+def nats_servers(bench: Bench) -> Iterator[str]:
+    """Run three nats-servers that sync each write; yield their URL."""
+    program = Path(PYTHON).with_name("nats-server")
+    with scratch_folder(bench.folder) as folder, contextlib.ExitStack() as stack:
+        ports = [free_port() for _ in range(2 * NATS_SERVERS)]
+        routes = ", ".join(f"nats://{HOST}:{port}" for port in ports[NATS_SERVERS:])
+        for number in range(NATS_SERVERS):
+            config, log = folder / f"{number}.conf", folder / f"{number}.log"
+            config.write_text(
+                f"server_name: n{number}\n"
+                f"listen: {HOST}:{ports[number]}\n"
+                f'jetstream {{ store_dir: "{folder}/{number}", sync_interval: always }}\n'
+                f"cluster {{ name: bench, listen: {HOST}:{ports[NATS_SERVERS + number]},"
+                f" routes: [{routes}] }}\n"
+            )
+            stack.enter_context(_nats_server(program, config, log))
+        end = time.monotonic() + NATS_READY_SECONDS
+        while "new metadata leader" not in (folder / "0.log").read_text():
+            if time.monotonic() > end:
+                raise BenchError(f"NATS is not ready: {last_log_line(folder / '0.log')}")
+            time.sleep(0.05)
+        yield "nats://" + ",".join(f"{HOST}:{port}" for port in ports[:NATS_SERVERS])
+
+
+@contextlib.contextmanager
+def _nats_server(program: Path, config: Path, log: Path) -> Iterator[None]:
+    with log.open("wb") as output:
+        try:
+            process = subprocess.Popen([program, "-c", config], stdout=output, stderr=output)
+        except OSError as error:
+            raise BenchError(f"cannot start {program}: {error}; run tools/test first") from error
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def options(binlog: Path, target: str = "", name: str = "") -> list[str]:
+    """Return the options of a server with a binlog, replicated if there is a target."""
+    found = ["-b", str(binlog)]
+    if target:
+        # Not the name of this machine, because nobody forwards to this server.
+        found += ["--replicate", f"{target}/{name}", "--replicate-address", f"{HOST}:1"]
+    return found
+
+
+def measure_replicated(bench: Bench, spec: ServerSpec) -> Figures:
+    ratios: dict[str, list[float]] = {}
+    latencies = []
+    with nats_servers(bench) as target:
+        for pair in range(PAIRS):
+            for connections, inflight in LOADS:
+                rates = []
+                for to in ("", target):
+                    with scratch_folder(bench.folder) as binlog:
+                        name = f"bench-{pair}-{connections}-{inflight}"
+                        with running(spec, bench.folder, *options(binlog, to, name)) as server:
+                            rates.append(bench.load(server, connections, inflight).ops_per_s)
+                ratios.setdefault(f"{connections}x{inflight}", []).append(rates[1] / rates[0])
+            with (
+                scratch_folder(bench.folder) as binlog,
+                running(spec, bench.folder, *options(binlog, target, f"one-{pair}")) as server,
+            ):
+                latencies.append(bench.load(server, 1, 1, puts_only=True).p50_us)
+        bare = float(
+            subprocess.run(
+                [PYTHON, "-P", "-c", BARE_PUBLISH, target.split(",")[0]],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+    figures = {name: statistics.median(found) for name, found in ratios.items()}
+    put = statistics.median(latencies)
+    return figures | {"put": put, "bare publish": bare, "more": put - bare}
+
+
+def measure_failover(bench: Bench, spec: ServerSpec) -> Figures:
+    """Kill a primary with many jobs, and wait for the first reply of its standby."""
+    with (
+        nats_servers(bench) as target,
+        scratch_folder(bench.folder) as first,
+        scratch_folder(bench.folder) as second,
+        running(spec, bench.folder, *options(first, target, "jobs")) as primary,
+    ):
+        bench.fill(primary, bench.settings.restart_jobs)
+        standby_options = options(second, target, "jobs")
+        with running(spec, bench.folder, *standby_options, ready_seconds=0) as standby:
+            copied = _catch_up(first, second)
+            os.kill(primary.process.pid, signal.SIGKILL)
+            killed = time.monotonic()
+            standby.wait_for(lambda stats: "pid" in stats, FAILOVER_SECONDS)
+            took = time.monotonic() - killed
+    return {"after the lease": took - LEASE_SECONDS, "copied": copied}
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.glob("binlog.*"))
+
+
+def _catch_up(primary: Path, standby: Path) -> float:
+    """Wait until the standby has almost all bytes; return its rate in MB/s."""
+    begin = time.monotonic()
+    while time.monotonic() < begin + FAILOVER_SECONDS:
+        if _size(standby) > 0.99 * _size(primary) - 64 * 2**20:
+            return _size(standby) / 1e6 / (time.monotonic() - begin)
+        time.sleep(0.1)
+    raise BenchError("the standby does not catch up")
+
+
+REPLICATION_SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        "replicated",
+        "throughput with --replicate, relative to a local sync; a put, and a publish to NATS",
+        measure_replicated,
+        (
+            Figure("64x1", "x", "ours >= 0.15"),
+            Figure("64x32", "x", "ours >= 0.1"),
+            Figure("put", "us"),
+            Figure("bare publish", "us"),
+            Figure("more", "us", "ours <= 1000"),
+        ),
+        slow=True,
+        ours_only=True,
+        placement=FREE,
+    ),
+    Scenario(
+        "failover",
+        "time from kill -9 of a primary to the first reply of its standby, beyond the lease",
+        measure_failover,
+        (Figure("after the lease", "s", "ours <= 2"), Figure("copied", "MB/s", "ours >= 100")),
+        slow=True,
+        ours_only=True,
+        placement=FREE,
+    ),
+)
