@@ -24,6 +24,7 @@ from replication.nats_cluster import (
     restarting,
     wait_for_primary,
 )
+from servers import Server
 
 ROUNDS = int(os.environ.get("REPLICATION_ROUNDS", "11"))
 CLIENTS = 4
@@ -32,6 +33,14 @@ FAILOVER_S = LEASE_S + 12.0
 """With the end of a nats-server in the same round."""
 
 Fault = Callable[[NatsCluster, list[ReplicatedServer], random.Random], None]
+
+
+def wait_for_end(server: ReplicatedServer, process: Server) -> None:
+    """Wait until a primary has noticed that it is none any more."""
+    end = time.monotonic() + FAILOVER_S
+    while process.exit_status is None:
+        assert time.monotonic() < end, server.stderr()
+        time.sleep(0.02)
 
 
 def kill_primary(nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random) -> None:
@@ -58,10 +67,7 @@ def suspend_primary(
     wait_for_primary([one for one in servers if one is not primary])
     time.sleep(dice.random())
     os.killpg(process.pid, signal.SIGCONT)
-    end = time.monotonic() + FAILOVER_S
-    while process.exit_status is None:
-        assert time.monotonic() < end, primary.stderr()
-        time.sleep(0.02)
+    wait_for_end(primary, process)
 
 
 def kill_standby(nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random) -> None:
@@ -106,10 +112,7 @@ def cut_off_primary(
     wait_for_primary([one for one in servers if one is not primary])
     time.sleep(dice.random())
     primary.relays.mend()
-    end = time.monotonic() + FAILOVER_S
-    while process.exit_status is None:
-        assert time.monotonic() < end, primary.stderr()
-        time.sleep(0.02)
+    wait_for_end(primary, process)
 
 
 def cut_off_standby(
