@@ -423,7 +423,10 @@ def test_servers_that_compete_lose_nothing(tmp_path: Path, seed: int) -> None:
     async def test() -> None:
         numbers = itertools.count(1)
         tasks = [asyncio.create_task(one.run(known, numbers)) for one in servers]
-        done, pending = await asyncio.wait(tasks, timeout=4, return_when=asyncio.FIRST_COMPLETED)
+        done: set[asyncio.Task[None]] = set()
+        pending = set(tasks)
+        while not done and not (len(known) > 200 and all(one.checked > 3 for one in servers)):
+            done, pending = await asyncio.wait(tasks, timeout=0.1)
         for server in servers:
             server.stopped = True
         await cancel_all(pending)
@@ -431,7 +434,6 @@ def test_servers_that_compete_lose_nothing(tmp_path: Path, seed: int) -> None:
             task.result()
 
     run(test)
-    assert len(known) > 100 and all(one.checked > 1 for one in servers)
     with contextlib.suppress(FileNotFoundError):
         (tmp_path / "last").rmdir()
     last = Competitor(cluster, tmp_path / "last", dice)
