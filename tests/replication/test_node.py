@@ -137,6 +137,53 @@ def test_no_other_server_serves_before_the_first_folder_is_stored(tmp_path: Path
         assert rig.counters.ready == 60
 
 
+def test_an_origin_that_is_late_stores_nothing(tmp_path: Path) -> None:
+    """It has read that the queue is incomplete before another process completed it."""
+    folder = with_jobs(tmp_path / "a")
+    cluster = MemoryCluster()
+
+    async def test() -> None:
+        first = await primary(MemoryLog(cluster), folder)
+        late = new_node(MemoryLog(cluster), folder)
+        await late.open()
+        await first.store(0, end_of(folder))
+        await first.complete()
+        messages = dict(cluster.streams[0].messages)
+        await late.stand_by()
+        with pytest.raises(ReplicationError, match="completed meanwhile"):
+            await late.become_primary()
+        assert cluster.streams[0].messages == messages
+
+    run(test)
+
+
+@pytest.mark.parametrize("share", [0.6, 1.5])
+def test_a_lease_survives_a_log_that_is_away_for_a_part_of_it(tmp_path: Path, share: float) -> None:
+    cluster = MemoryCluster()
+    log = MemoryLog(cluster)
+    (tmp_path / "a").mkdir()
+
+    async def test() -> None:
+        lease = Lease(log, "holder", "127.0.0.1:1", 1.0)
+        node = Node(log, lease, tmp_path / "a", [tmp_path / "a"], None)
+        await node.open()
+        await node.stand_by()
+        keeping = asyncio.create_task(node.keep_lease(lambda end_ns: None))
+        await asyncio.sleep(0.1)
+        log.is_cut_off = True
+        await asyncio.sleep(share)
+        log.is_cut_off = False
+        await asyncio.sleep(0.6)
+        if share < 1:
+            assert not keeping.done() and not lease.has_ended
+            keeping.cancel()
+        else:
+            with pytest.raises(ReplicationError, match="the lease has ended"):
+                await keeping
+
+    run(test)
+
+
 # --- folders that do not belong to the queue ---------------------------------------------------
 
 
