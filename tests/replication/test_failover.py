@@ -42,11 +42,15 @@ def nats(memory: Path) -> Iterator[NatsCluster]:
 
 
 def cluster_status(target: str) -> dict[str, Any]:
+    """Return the status when both servers have reported, which they do soon after their start."""
     command = [sys.executable, "-m", "beanstalkd_py", "cluster", "status", "--json", target]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    end = time.monotonic() + READY_S
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        if done.returncode == 0:
+            found: dict[str, Any] = json.loads(done.stdout)
+            return found
+        assert done.returncode == 1 and time.monotonic() < end, done.stdout + done.stderr
 
 
 def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> None:
