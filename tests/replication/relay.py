@@ -10,6 +10,8 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 
+from beanstalkd_py.server.replicator.cancellation import cancel_all
+
 PIECE_BYTES = 1 << 16
 
 
@@ -82,6 +84,8 @@ class Relays:
             self._loop.run_until_complete(relay.open())
         self._opened.set()
         self._loop.run_forever()
+        if tasks := asyncio.all_tasks(self._loop):
+            self._loop.run_until_complete(cancel_all(tasks))
 
     def cut(self) -> None:
         for relay in self._relays:

@@ -49,8 +49,9 @@ def cluster_status(target: str) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
         if done.returncode == 0:
             found: dict[str, Any] = json.loads(done.stdout)
-            return found
-        assert done.returncode == 1 and time.monotonic() < end, done.stdout + done.stderr
+            if len(found["servers"]) == 2:
+                return found
+        assert done.returncode in (0, 1) and time.monotonic() < end, done.stdout + done.stderr
 
 
 def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> None:
