@@ -407,7 +407,9 @@ class Node:
             await self._writers[worker].purge()
         except LogUnavailableError as error:
             self._unavailable = str(error)
-        if not self._is_origin and time.monotonic() - self._saved_mono >= SAVE_S:
+        is_saving = self._saving is not None and not self._saving.done()
+        is_due = time.monotonic() - self._saved_mono >= SAVE_S
+        if is_due and not is_saving and not self._is_origin:
             self._saved_mono = time.monotonic()
             self._saving = asyncio.create_task(asyncio.to_thread(self._save_primary))
             await asyncio.shield(self._saving)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from beanstalkd_py.server.parent.start import ServerSetup
 
 WAIT_S = 1.0
+SILENT_S = 60.0
+"""As for the replicator of a primary."""
 STOP_S = 10.0
 
 
@@ -51,6 +54,7 @@ def stand_by(setup: ServerSetup, shared_fd: int) -> Replication | None:
     wait_s = min(WAIT_S, watchdog_s / 4) if watchdog_s else WAIT_S
     status = ""
     is_ready = False
+    reported_mono = time.monotonic()
     while True:
         channel_fd, signals_fd = process.channel.fileno(), setup.signals.fileno()
         readable = select.select([channel_fd, signals_fd], [], [], wait_s)[0]
@@ -61,7 +65,11 @@ def stand_by(setup: ServerSetup, shared_fd: int) -> Replication | None:
             _stop(process)
             return None
         if channel_fd not in readable:
+            if time.monotonic() - reported_mono > SILENT_S:
+                LOGGER.error("the replicator has not reported for %d s; killing it", SILENT_S)
+                process.kill()
             continue
+        reported_mono = time.monotonic()
         match process.channel.receive():
             case [channel.READY]:
                 is_ready = True

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
+import gevent
+
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.launch import ChildProcess
 from beanstalkd_py.server.process.messages import ReplicatorStatus
 from beanstalkd_py.server.process.supervision import Supervisor
+
+SILENT_S = 60.0
+"""A replicator reports twice a second, but a slow disk may delay it."""
+CHECK_S = 1.0
 
 
 class ReplicatorSupervisor(Supervisor):
@@ -19,6 +27,22 @@ class ReplicatorSupervisor(Supervisor):
         self.ready = True
         self.status = ReplicatorStatus()
         self._failed = ""
+        self._reported_mono = time.monotonic()
+
+    def run(self) -> int:
+        watching = gevent.spawn(self._kill_silent)
+        try:
+            return super().run()
+        finally:
+            watching.kill()
+
+    def _kill_silent(self) -> None:
+        """End a replicator that hangs, so that the server becomes a standby."""
+        while time.monotonic() - self._reported_mono < SILENT_S:
+            gevent.sleep(CHECK_S)
+        if self.process is not None:
+            LOGGER.error("the replicator has not reported for %d s; killing it", SILENT_S)
+            self.process.kill()
 
     @property
     def is_stopping(self) -> bool:
@@ -28,6 +52,7 @@ class ReplicatorSupervisor(Supervisor):
         match message:
             case [channel.STATUS, dict(values)]:
                 self.status = ReplicatorStatus(**values)
+                self._reported_mono = time.monotonic()
             case [channel.FAILED, int(), str(text)]:
                 self._failed = f"failed: {text}"
             case _:

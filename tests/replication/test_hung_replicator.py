@@ -1,0 +1,37 @@
+"""A replicator that hangs is killed, and the server ends, so that it starts again as a standby."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+
+import gevent
+import pytest
+
+from beanstalkd_py.server.process.channel import STATUS, Channel, channel_pair
+from beanstalkd_py.server.process.launch import ChildProcess
+from beanstalkd_py.server.replicator import replicator_supervisor
+from beanstalkd_py.server.replicator.replicator_supervisor import ReplicatorSupervisor
+
+
+def test_a_silent_replicator_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicator_supervisor, "SILENT_S", 0.6)
+    monkeypatch.setattr(replicator_supervisor, "CHECK_S", 0.05)
+    ours, theirs = channel_pair()
+    ours.setblocking(False)
+    pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+    theirs.set_inheritable(False)
+    process = ChildProcess(0, pid, Channel(ours), socket.socket())
+    supervisor = ReplicatorSupervisor(process)
+    running = gevent.spawn(supervisor.run)
+    begun = time.monotonic()
+    for _ in range(10):  # it reports for a second
+        Channel(theirs).send(STATUS, {"primary": "a", "epoch": 1, "behind": 0, "unavailable": ""})
+        gevent.sleep(0.1)
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0) and supervisor.status.epoch == 1
+    gevent.sleep(0.8)
+    theirs.close()  # as the end of the process does
+    assert running.get(timeout=10) == 128 + signal.SIGKILL
+    assert 1.5 < time.monotonic() - begun < 5
