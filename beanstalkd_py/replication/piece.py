@@ -12,8 +12,8 @@ from beanstalkd_py.core.shared_memory import BinlogPosition
 MOST_BYTES = 256 * 1024
 """The largest piece. NATS accepts messages up to 1 MiB by default."""
 
-_PREFIX = "Beanstalkd-"
-_FIELDS = ("epoch", "first", "file", "offset")
+HEADER = "Piece"
+"""Has epoch, first, file and offset as decimal numbers, and the CRC-32 of the bytes in hex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class Piece:
         return BinlogPosition(self.file, self.offset + len(self.data))
 
     def headers(self) -> dict[str, str]:
-        values = {_PREFIX + name.capitalize(): str(getattr(self, name)) for name in _FIELDS}
-        return values | {_PREFIX + "Crc32": f"{zlib.crc32(self.data):08x}"}
+        numbers = (self.epoch, self.first, self.file, self.offset)
+        return {HEADER: " ".join(map(str, numbers)) + f" {zlib.crc32(self.data):08x}"}
 
     @classmethod
     def of_message(cls, headers: Mapping[str, str] | None, data: bytes) -> Piece:
         """Decode a message. Raises ReplicationError if it is none of a binlog, or is damaged."""
         try:
-            found = headers or {}
-            values = {name: int(found[_PREFIX + name.capitalize()]) for name in _FIELDS}
-            checksum = int(found[_PREFIX + "Crc32"], 16)
+            *numbers, checksum = (headers or {})[HEADER].split()
+            epoch, first, file, offset = map(int, numbers)
+            is_intact = int(checksum, 16) == zlib.crc32(data)
         except (KeyError, ValueError) as error:
-            raise errors.ReplicationError(f"a message has no valid headers: {error!r}") from error
-        if checksum != zlib.crc32(data):
+            raise errors.ReplicationError(f"a message has no valid header: {error!r}") from error
+        if not is_intact:
             raise errors.ReplicationError("the checksum of a message does not match its bytes")
-        return cls(**values, data=data)
+        return cls(epoch, first, file, offset, data)

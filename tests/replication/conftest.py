@@ -1,13 +1,20 @@
-"""Retries without pauses, because a log in memory is available again at once."""
+"""Short times for servers on a log in memory, which is available again at once."""
 
 from __future__ import annotations
 
 import pytest
 
-from beanstalkd_py.replication import node, stream_writer
+from beanstalkd_py.replication import lease, node, stream_writer
 
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (node, stream_writer):
         monkeypatch.setattr(module, "RETRY_S", 0.0)
+
+
+@pytest.fixture
+def short_times(monkeypatch: pytest.MonkeyPatch, no_pauses: None) -> None:
+    monkeypatch.setattr(lease, "MARGIN_S", 0.0)
+    for name in ("POLL_S", "OBSERVE_S", "SAVE_S", "SHORT_S"):
+        monkeypatch.setattr(node, name, 0.0)

@@ -18,8 +18,6 @@ from replication.replicas import FILE
 from beanstalkd_py.binlog.layout import REPLICA, binlog_files
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import BinlogFolderError, ReplicationError
-from beanstalkd_py.replication import lease as lease_module
-from beanstalkd_py.replication import node as node_module
 from beanstalkd_py.replication.lease import Lease
 from beanstalkd_py.replication.node import Node
 from beanstalkd_py.replication.stream_writer import FencedError
@@ -32,11 +30,7 @@ RECORD = struct.Struct("<QQ")
 names = (f"server-{number}" for number in itertools.count())
 
 
-@pytest.fixture(autouse=True)
-def short_times(monkeypatch: pytest.MonkeyPatch, no_pauses: None) -> None:
-    monkeypatch.setattr(lease_module, "MARGIN_S", 0.0)
-    for name in ("POLL_S", "OBSERVE_S", "SAVE_S", "SHORT_S"):
-        monkeypatch.setattr(node_module, name, 0.0)
+pytestmark = pytest.mark.usefixtures("short_times")
 
 
 def new_node(log: MemoryLog, folder: Path) -> Node:

@@ -69,6 +69,7 @@ def with_messages(folder: Path) -> MemoryCluster:
 
 
 @pytest.mark.costly
+@pytest.mark.usefixtures("short_times")
 def test_a_standby_takes_over_from_every_image(folder: Path, tmp_path: Path) -> None:
     library = build_library(TESTS / "crash/disk_recorder.c", tmp_path)
     cluster = with_messages(folder)

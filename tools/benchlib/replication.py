@@ -26,6 +26,7 @@ NATS_SERVERS = 3
 NATS_READY_SECONDS = 30.0
 LEASE_SECONDS = 12
 FAILOVER_SECONDS = 120.0
+STEADY_SECONDS = 2.0
 BARE_PUBLISH = """
 import asyncio, statistics, sys, time, nats
 
@@ -62,9 +63,10 @@ def nats_servers(bench: Bench) -> Iterator[str]:
             )
             stack.enter_context(_nats_server(program, config, log))
         end = time.monotonic() + NATS_READY_SECONDS
-        while "new metadata leader" not in (folder / "0.log").read_text():
+        logs = [folder / f"{number}.log" for number in range(NATS_SERVERS)]
+        while not all("metadata leader" in log.read_text() for log in logs):
             if time.monotonic() > end:
-                raise BenchError(f"NATS is not ready: {last_log_line(folder / '0.log')}")
+                raise BenchError(f"NATS is not ready: {last_log_line(logs[0])}")
             time.sleep(0.05)
         yield "nats://" + ",".join(f"{HOST}:{port}" for port in ports[:NATS_SERVERS])
 
@@ -134,7 +136,7 @@ def measure_failover(bench: Bench, spec: ServerSpec) -> Figures:
         bench.fill(primary, bench.settings.restart_jobs)
         standby_options = options(second, target, "jobs")
         with running(spec, bench.folder, *standby_options, ready_seconds=0) as standby:
-            copied = _catch_up(first, second)
+            copied = _catch_up(second)
             os.kill(primary.process.pid, signal.SIGKILL)
             killed = time.monotonic()
             standby.wait_for(lambda stats: "pid" in stats, FAILOVER_SECONDS)
@@ -146,14 +148,17 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.glob("binlog.*"))
 
 
-def _catch_up(primary: Path, standby: Path) -> float:
-    """Wait until the standby has almost all bytes; return its rate in MB/s."""
-    begin = time.monotonic()
-    while time.monotonic() < begin + FAILOVER_SECONDS:
-        if _size(standby) > 0.99 * _size(primary) - 64 * 2**20:
-            return _size(standby) / 1e6 / (time.monotonic() - begin)
-        time.sleep(0.1)
-    raise BenchError("the standby does not catch up")
+def _catch_up(standby: Path) -> float:
+    """Wait until the folder of a standby does not grow any more; return its rate in MB/s."""
+    begin = grown = time.monotonic()
+    size = 0
+    while time.monotonic() < grown + STEADY_SECONDS:
+        if size != (size := _size(standby)):
+            grown = time.monotonic()
+        if size == 0 and time.monotonic() < begin + FAILOVER_SECONDS:
+            begin = grown = time.monotonic()
+        time.sleep(0.05)
+    return size / 1e6 / (grown - begin)
 
 
 REPLICATION_SCENARIOS: tuple[Scenario, ...] = (
