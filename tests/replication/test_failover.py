@@ -66,7 +66,8 @@ def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> N
         first.kill()
         killed = time.monotonic()
         assert answers(second.port, b"stats-job 1\r\n").startswith(b"OK")
-        assert LEASE_S - 2 < time.monotonic() - killed < LEASE_S + 2
+        # tools/bench failover measures it; here other tests use the processors, too.
+        assert LEASE_S - 2 < time.monotonic() - killed < LEASE_S + 4
         assert answers(second.port, PUT) == b"INSERTED 3\r\n"
         first.start()
         first.wait_until("standing by")
