@@ -203,8 +203,6 @@ class FolderCopy:
             os.close(self._fd)
         self._fd, self._open_number = -1, 0
 
-    close = _close
-
 
 def _has_bytes(path: Path, file: StreamFile) -> bool:
     """Return whether a file begins with the bytes of the stream."""

@@ -115,6 +115,7 @@ class Node:
         self._saved_mono = 0.0
         self._saving: asyncio.Task[None] | None = None
         self._unavailable = ""
+        self._saved: list[CopyState] = []
         self._unsaved = ""
         """Why the record could not be written the last time."""
         self._behind = 0
@@ -431,6 +432,9 @@ class Node:
         self._save(states)
 
     def _save(self, states: Sequence[CopyState]) -> None:
+        """Record these states, unless they are recorded already."""
+        if states == self._saved:
+            return
         identity = self._configuration.identity
         try:
             save_replica(self._top, identity, is_origin=False, shards=states)
@@ -441,6 +445,7 @@ class Node:
             self._unsaved = str(error)
         else:
             self._unsaved = ""
+            self._saved = [state.copy() for state in states]
 
     async def _until_available(self, call: Callable[[], Awaitable[Result]]) -> Result:
         while True:

@@ -94,11 +94,9 @@ void bs_binlog_write_reserves_until(bs_binlog *binlog, int64_t until, bs_now now
 /* Ends the generation and returns its files, the current one last. */
 bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count);
 
-/* `syncing` is on the disk: offers it to the replicator, if there is one. */
-void bs_binlog_on_disk(bs_binlog *binlog);
-
-/* Returns 1 if the replicator has stored `syncing`, or if there is none; 0 if it has not; a negative errno after a
- * failure, which the binlog keeps. `wait` as in bs_replica_stored. */
+/* `syncing` is on the disk: offers it to the replicator the first time. Returns 1 if the replicator has stored it, or if
+ * there is none; 0 if it has not; a negative errno after a failure, which the binlog keeps. `wait` as in
+ * bs_replica_stored. */
 int bs_binlog_replicated(bs_binlog *binlog, bool wait);
 
 /* Returns 1 or BS_ERR_BINLOG. `took` is nanoseconds, or -1 if nothing was synced. */

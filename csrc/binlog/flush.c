@@ -128,15 +128,11 @@ bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count)
     return binlog->complete;
 }
 
-void bs_binlog_on_disk(bs_binlog *binlog)
-{
-    binlog->on_disk = true;
-    if (binlog->replica)
-        bs_replica_offer(binlog->replica, binlog->sync_file, binlog->sync_end);
-}
-
 int bs_binlog_replicated(bs_binlog *binlog, bool wait)
 {
+    if (!binlog->on_disk && binlog->replica)
+        bs_replica_offer(binlog->replica, binlog->sync_file, binlog->sync_end);
+    binlog->on_disk = true;
     if (!binlog->replica)
         return 1;
     const int stored = bs_replica_stored(binlog->replica, binlog->sync_file, binlog->sync_end, wait);
@@ -186,10 +182,8 @@ int bs_binlog_sync_here(bs_binlog *binlog, bs_now now)
     const bs_sync_file *files = bs_binlog_begin_sync(binlog, &count);
     int64_t took;
     int error = bs_sync_files(files, count, true, &took);
-    if (!error) {
-        bs_binlog_on_disk(binlog);
+    if (!error)
         (void)bs_binlog_replicated(binlog, true);
-    }
     int result = bs_binlog_end_sync(binlog, error, took, now);
     return result < 0 ? result : 0;
 }
@@ -207,12 +201,8 @@ int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now)
     if (!binlog->syncing)
         return 0;
     error = 0;
-    if (!binlog->on_disk) {
-        if (!bs_syncer_ended(binlog->syncer, wait, &error, &binlog->sync_took))
-            return 0;
-        if (!error)
-            bs_binlog_on_disk(binlog);
-    }
+    if (!binlog->on_disk && !bs_syncer_ended(binlog->syncer, wait, &error, &binlog->sync_took))
+        return 0;
     if (!error && bs_binlog_replicated(binlog, wait) == 0)
         return 0;
     return bs_binlog_end_sync(binlog, error, binlog->sync_took, now);

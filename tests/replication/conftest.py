@@ -16,5 +16,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short_times(monkeypatch: pytest.MonkeyPatch, no_pauses: None) -> None:
     monkeypatch.setattr(lease, "MARGIN_S", 0.0)
-    for name in ("POLL_S", "OBSERVE_S", "SAVE_S", "SHORT_S"):
+    # Standbys that never pause would leave no time to the primary.
+    monkeypatch.setattr(node, "POLL_S", 0.002)
+    for name in ("OBSERVE_S", "SAVE_S", "SHORT_S"):
         monkeypatch.setattr(node, name, 0.0)
