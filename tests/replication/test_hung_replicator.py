@@ -10,15 +10,14 @@ import time
 import gevent
 import pytest
 
-from beanstalkd_py.server.process.channel import STATUS, Channel, channel_pair
+from beanstalkd_py.server.process.channel import PONG, STATUS, Channel, channel_pair
 from beanstalkd_py.server.process.launch import ChildProcess
-from beanstalkd_py.server.replicator import replicator_supervisor
 from beanstalkd_py.server.replicator.replicator_supervisor import ReplicatorSupervisor
 
 
 def test_a_silent_replicator_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicator_supervisor, "SILENT_S", 0.6)
-    monkeypatch.setattr(replicator_supervisor, "CHECK_S", 0.05)
+    monkeypatch.setattr(ReplicatorSupervisor, "heartbeat_limit_s", 0.6)
+    monkeypatch.setattr(ReplicatorSupervisor, "heartbeat_interval_s", 0.05)
     ours, theirs = channel_pair()
     ours.setblocking(False)
     pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
@@ -27,7 +26,8 @@ def test_a_silent_replicator_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor = ReplicatorSupervisor(process)
     running = gevent.spawn(supervisor.run)
     begun = time.monotonic()
-    for _ in range(10):  # it reports for a second
+    for _ in range(10):  # it reports and answers for a second
+        Channel(theirs).send(PONG)
         Channel(theirs).send(STATUS, {"primary": "a", "epoch": 1, "behind": 0, "unavailable": ""})
         gevent.sleep(0.1)
     assert os.waitpid(pid, os.WNOHANG) == (0, 0) and supervisor.status.epoch == 1

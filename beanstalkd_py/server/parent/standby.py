@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 1.0
 SILENT_S = 60.0
-"""As for the replicator of a primary."""
+"""As the heartbeat's limit of a primary's replicator; here no event loop runs a heartbeat."""
 STOP_S = 10.0
 
 

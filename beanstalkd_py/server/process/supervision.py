@@ -207,10 +207,13 @@ class Supervisor(ABC):
         self.was_ready.set()
         self._since_mono = time.monotonic()
         if self._start is not None:
-            ping = partial(process.channel.send, channel.PING)
-            self._heartbeat = Heartbeat(ping, self.heartbeat_interval_s, self.heartbeat_limit_s)
-            self._beating = gevent.spawn(partial(self._kill_hung, self._heartbeat, process))
+            self._start_heartbeat(process)
         self._on_ready(process)
+
+    def _start_heartbeat(self, process: ChildProcess) -> None:
+        ping = partial(process.channel.send, channel.PING)
+        self._heartbeat = Heartbeat(ping, self.heartbeat_interval_s, self.heartbeat_limit_s)
+        self._beating = gevent.spawn(partial(self._kill_hung, self._heartbeat, process))
 
     def _kill_hung(self, heartbeat: Heartbeat, process: ChildProcess) -> None:
         heartbeat.run()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
-import gevent
-
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
@@ -13,13 +9,12 @@ from beanstalkd_py.server.process.launch import ChildProcess
 from beanstalkd_py.server.process.messages import ReplicatorStatus
 from beanstalkd_py.server.process.supervision import Supervisor
 
-SILENT_S = 60.0
-"""A replicator reports twice a second, but a slow disk may delay it."""
-CHECK_S = 1.0
-
 
 class ReplicatorSupervisor(Supervisor):
     """Supervises `process`, which has sent PRIMARY."""
+
+    # As for the archiver, because a slow disk may delay it.
+    heartbeat_limit_s = 60.0
 
     def __init__(self, process: ChildProcess) -> None:
         super().__init__("replicator", None)
@@ -27,32 +22,20 @@ class ReplicatorSupervisor(Supervisor):
         self.ready = True
         self.status = ReplicatorStatus()
         self._failed = ""
-        self._reported_mono = time.monotonic()
-
-    def run(self) -> int:
-        watching = gevent.spawn(self._kill_silent)
-        try:
-            return super().run()
-        finally:
-            watching.kill()
-
-    def _kill_silent(self) -> None:
-        """End a replicator that hangs, so that the server becomes a standby."""
-        while time.monotonic() - self._reported_mono < SILENT_S:
-            gevent.sleep(CHECK_S)
-        if self.process is not None:
-            LOGGER.error("the replicator has not reported for %d s; killing it", SILENT_S)
-            self.process.kill()
 
     @property
     def is_stopping(self) -> bool:
         return self._stopping.is_set()
 
+    def run(self) -> int:
+        assert self.process is not None
+        self._start_heartbeat(self.process)  # it was ready as a standby
+        return super().run()
+
     def _handle_message(self, message: channel.Message, fd: int | None) -> bool:
         match message:
             case [channel.STATUS, dict(values)]:
                 self.status = ReplicatorStatus(**values)
-                self._reported_mono = time.monotonic()
             case [channel.FAILED, int(), str(text)]:
                 self._failed = f"failed: {text}"
             case _:
