@@ -22,6 +22,7 @@ from beanstalkd_py.core.connections import Connection, Roles, connection_of
 from beanstalkd_py.core.coordination import Migration
 from beanstalkd_py.core.events import Event, event_of
 from beanstalkd_py.core.limits import Limits
+from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.core.step_results import FREE_STATES, CompactStep, StepOutcome, TruncateStep
 from beanstalkd_py.core.tube_policy import BODY, BURY, DELETE, MOVE, Backoff, Rate, TubePolicy
 
@@ -96,6 +97,14 @@ class Core:
 
     def replicate(self, offer_fd: int, stored_fd: int) -> None:
         self._check(lib.bs_core_replicate(self._core, offer_fd, stored_fd))
+
+    def follow(self, position: BinlogPosition, now: Now | None = None) -> None:
+        """Read the binlog folder up to a position, while another process writes it.
+
+        Raises BinlogFolderError or CoreError; the core cannot be used then.
+        """
+        where = position.file, position.offset
+        self._check(lib.bs_core_follow(self._core, *where, c_now(now)))
 
     def recover(self, now: Now | None = None) -> None:
         """Open the binlog folder and read its files.

@@ -42,8 +42,19 @@ def offered_position(shared: Any, worker: int) -> BinlogPosition | None:
     return BinlogPosition(file[0], offset[0])
 
 
+def stored_position(shared: Any, worker: int) -> BinlogPosition | None:
+    """Return the last published position of `publish_stored_position`, as `offered_position`."""
+    file, offset = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+    if lib.bs_stored_position(shared, worker, file, offset) == 0:
+        return None
+    return BinlogPosition(file[0], offset[0])
+
+
 def publish_stored_position(shared: Any, worker: int, position: BinlogPosition) -> None:
-    """Publish the position up to which a worker's binlog is stored elsewhere, for the worker."""
+    """Publish the position up to which a worker's binlog is stored elsewhere, for the worker.
+
+    On a standby it is the position up to which the folder is a copy.
+    """
     lib.bs_publish_stored_position(shared, worker, position.file, position.offset)
 
 

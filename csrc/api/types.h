@@ -10,7 +10,7 @@
  *   - One thread calls the core. The core owns two threads (sync_thread.h, preallocation.h), which touch only files.
  *
  * A folder of csrc includes headers of itself and the folders before it only: api, base, protocol, jobs, binlog_files,
- * binlog, queue, shards, links, server, workers, commands, runtime. binlog_files also serves store, history and columns.
+ * binlog, queue, recovery, shards, links, server, workers, commands, runtime. binlog_files also serves store, history and columns.
  */
 #ifndef BS_TYPES_H
 #define BS_TYPES_H

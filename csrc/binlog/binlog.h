@@ -160,12 +160,11 @@ typedef struct {
     bs_preallocator *preallocator;
 } bs_binlog;
 
-/* Opens and locks the folder; reads nothing. Returns NULL with the reason in `error`: BS_ERR_FOLDER, BS_ERR_LOCKED or a
- * negative errno. The caller keeps the pointers and `wake_fd`. */
+/* Opens the folder; reads nothing. Returns NULL with the reason in `error`: BS_ERR_FOLDER or a negative errno. The caller keeps the pointers and `wake_fd`. */
 bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_counters *counters, bs_shared *shared,
                          bs_events *events, int wake_fd, int *error);
 
-/* Opens the first file after recovery (queue/recover.c) has filled `files`. Unused files at the end of the numbers
+/* Opens the first file after recovery (csrc/recovery) has filled `files`. Unused files at the end of the numbers
  * become preallocated files, so that a start needs no new disk space. Returns 0 or a negative errno. */
 int bs_binlog_start(bs_binlog *binlog, bs_now now);
 
@@ -263,16 +262,30 @@ int bs_body_load(bs_binlog *binlog, bs_job *job);
 
 #define BS_BODY_DAMAGED (-EBADMSG)
 
-/* --- recovery (queue/recover.c) --- */
+/* --- recovery (csrc/recovery) --- */
 
 /* Adds a file that was read, in rising order. */
 bs_binlog_file *bs_binlog_add_file(bs_binlog *binlog, uint32_t number, int64_t bytes);
 bs_binlog_file *bs_binlog_find_file(const bs_binlog *binlog, uint32_t number);
 
+/* The files of a folder. */
+typedef struct {
+    uint32_t *numbers; /* rising; owned by the caller */
+    size_t count;
+    uint32_t highest_renamed; /* of files that were renamed to .bad or .done */
+} bs_binlog_list;
+
+/* Lists the files, counts those that wait for an archiver, and removes unfinished ones. Returns 0 or a negative errno. */
+int bs_binlog_list_files(bs_binlog *binlog, bs_binlog_list *list);
+
+/* Takes the lock of the folder, and keeps it. Returns 0, BS_ERR_LOCKED, or a negative errno. */
+int bs_binlog_lock(bs_binlog *binlog);
+
 /* Syncs or copies the files of these rising numbers, and syncs the folder (unsynced.c). Call it with the lock held and
- * before anything is read. Ignores files that are not regular. Returns 0, BS_ERR_BINLOG with the reason in `failed`, or
- * a negative errno with the name of a file that cannot be opened in `refused`. */
-int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count);
+ * before anything is used. With `is_copy` another process has written and synced all of them, so none is suspect.
+ * Ignores files that are not regular. Returns 0, BS_ERR_BINLOG with the reason in `failed`, or a negative errno with the
+ * name of a file that cannot be opened in `refused`. */
+int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count, bool is_copy);
 
 /* Compares the files that were read with their recorded lengths; reports shorter ones and marks them as damaged. */
 void bs_lengths_check(const bs_binlog *binlog);

@@ -8,8 +8,9 @@
 #include "base/folder.h"
 #include "binlog/binlog_private.h"
 
-static int take_lock(bs_binlog *binlog)
+int bs_binlog_lock(bs_binlog *binlog)
 {
+    bs_close(binlog->lock_fd);
     binlog->lock_fd = bs_open_regular(binlog->dir_fd, "lock", O_RDWR | O_CREAT);
     if (binlog->lock_fd < 0)
         return binlog->lock_fd;
@@ -22,9 +23,6 @@ static int take_folder(bs_binlog *binlog, const bs_config *config, int wake_fd)
     binlog->dir_fd = bs_open_folder(config->binlog_dir);
     if (binlog->dir_fd < 0)
         return binlog->dir_fd == -ENOENT || binlog->dir_fd == -ENOTDIR ? BS_ERR_FOLDER : binlog->dir_fd;
-    int error = take_lock(binlog);
-    if (error)
-        return error;
     binlog->wake_fd = wake_fd;
     binlog->syncer = bs_syncer_new(wake_fd);
     return binlog->syncer ? 0 : -ENOMEM;

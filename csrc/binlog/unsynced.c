@@ -192,14 +192,14 @@ static int fail(bs_binlog *binlog, const char *call, uint32_t number, int error)
     return BS_ERR_BINLOG;
 }
 
-int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count)
+int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count, bool is_copy)
 {
     if (binlog->sync_interval_ns < 0)
         return 0; /* -F promises nothing, and the line stays valid for the files to come */
     int error = check_opening(binlog, numbers, count);
     if (error)
         return error;
-    const uint32_t suspect = read_line(binlog);
+    const uint32_t suspect = is_copy ? UINT32_MAX : read_line(binlog);
     char *piece = malloc(PIECE);
     if (!piece)
         return -ENOMEM;

@@ -1,6 +1,6 @@
 /* Finds the entries of one binlog file, and decides which bytes are valid.
  *
- * Recovery (queue/recover.c), the tools (reader.h), the history and the columns use it, so that they agree on every
+ * Recovery (csrc/recovery), the tools (reader.h), the history and the columns use it, so that they agree on every
  * file. A window limits the memory, whatever the size of files and bodies. A callback looks up the earlier entries of a
  * job.
  */

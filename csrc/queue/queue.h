@@ -23,10 +23,6 @@
 int bs_queue_init(bs_queue *queue);
 void bs_queue_free(bs_queue *queue);
 
-/* Reads all files of a binlog folder into the queue, oldest first, and raises shared->last_id. 0, BS_ERR_BINLOG, or a
- * negative errno when the folder cannot be read at all or memory ran out; the binlog must then not be started. */
-int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now);
-
 /* --- sessions and tubes; more of both in tube_refs.h --- */
 
 /* Releases the session's jobs and tubes and frees it. */

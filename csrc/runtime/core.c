@@ -162,10 +162,12 @@ static bool misplaced(bs_core *core)
     return false;
 }
 
-static int read_folder(bs_core *core, bs_now now)
+static int open_folder(bs_core *core)
 {
     bs_server *server = &core->server;
     int error = 0;
+    if (core->binlog)
+        return 0;
     core->binlog = bs_binlog_new(&core->config, &server->queue.jobs, server->queue.counters, server->queue.shared,
                                  &server->events, core->wake_fd, &error);
     if (!core->binlog)
@@ -173,7 +175,29 @@ static int read_folder(bs_core *core, bs_now now)
     core->binlog->ended_keys = &server->queue.ended_keys;
     core->binlog->replica = core->replica.shared ? &core->replica : NULL;
     server->queue.bodies = core->config.body_memory ? &core->binlog->bodies : NULL;
-    return bs_recover(core->binlog, &server->queue, now);
+    core->recovery = bs_recovery_new(core->binlog, &server->queue);
+    return core->recovery ? 0 : -ENOMEM;
+}
+
+int bs_core_follow(bs_core *core, uint64_t file, uint64_t end, bs_now now)
+{
+    int error = file > UINT32_MAX ? -EINVAL : open_folder(core);
+    if (!error)
+        error = bs_recovery_follow(core->recovery, (uint32_t)file, end, now);
+    return error ? failed_to_recover(core, error) : 0;
+}
+
+static int read_folder(bs_core *core, bs_now now)
+{
+    int error = open_folder(core);
+    if (!error)
+        error = bs_binlog_lock(core->binlog);
+    if (error)
+        return error;
+    error = bs_recovery_end(core->recovery, now);
+    bs_recovery_free(core->recovery);
+    core->recovery = NULL;
+    return error;
 }
 
 int bs_core_read(bs_core *core, bs_now now)
@@ -224,6 +248,7 @@ void bs_core_free(bs_core *core)
 {
     if (!core)
         return;
+    bs_recovery_free(core->recovery);
     bs_binlog_free(core->binlog);
     for (uint32_t i = 0; i < core->server.queue.sessions.count; i++) {
         const bs_session *session = core->server.queue.sessions.slots[i];

@@ -4,6 +4,7 @@
 
 #include "api/server.h"
 #include "links/worker_link.h"
+#include "recovery/recovery.h"
 #include "server/server_state.h"
 
 enum { BS_RECEIVE_BYTES = 64 * 1024 };
@@ -11,6 +12,7 @@ enum { BS_RECEIVE_BYTES = 64 * 1024 };
 struct bs_core {
     bs_server server;
     bs_binlog *binlog;     /* owned; the queue uses it */
+    bs_recovery *recovery; /* owned; NULL except before the end of a start */
     bs_replica replica;    /* of the binlog; `shared` is NULL: not replicated */
     bs_config config;      /* its strings are owned */
     int epoll_fd;

@@ -34,6 +34,12 @@ void bs_publish_stored_position(bs_shared *shared, uint32_t worker, uint64_t fil
     bs_position_publish(&positions->stored_file, &positions->stored_end, file, end);
 }
 
+int bs_stored_position(const bs_shared *shared, uint32_t worker, uint64_t *file, uint64_t *end)
+{
+    const bs_replication *positions = &shared->replication[worker];
+    return bs_position_read(&positions->stored_file, &positions->stored_end, file, end);
+}
+
 void bs_set_lease_end(bs_shared *shared, int64_t end)
 {
     __atomic_store_n(&shared->lease_end, end, __ATOMIC_RELEASE);

@@ -6,6 +6,7 @@ Input is executed, committed and its output read at once, so that a test reads l
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,7 +44,9 @@ class Rig:
         limits: Limits | None = None,
         history: bool = False,
         body_memory: int = 0,
+        follow: Callable[[Core], None] | None = None,
     ) -> None:
+        """`follow` is called with the core before it recovers."""
         self.now = now
         self.shared = new_shared() if shared is None else shared
         self.lines: list[tuple[int, str]] = []
@@ -59,6 +62,8 @@ class Rig:
         if limits is not None:
             self.core.limit(limits, now)
         try:
+            if follow is not None:
+                follow(self.core)
             self.core.recover(now)
         except BaseException:
             self.close()
