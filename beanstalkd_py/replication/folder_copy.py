@@ -176,11 +176,17 @@ class FolderCopy:
             os.fsync(fd)
         return self.state
 
+    def short_files(self) -> list[Path]:
+        """Return the files that do not have all bytes of the stream, by their sizes."""
+        return [path for path, one in self._paths() if not _has_size(path, one)]
+
     def damaged_files(self) -> list[Path]:
         """Return the files that do not begin with the bytes of the stream. Reads all of them."""
-        paths = {number: self.folder / f"binlog.{number}" for number in self.state.files}
+        return [path for path, one in self._paths() if not _has_bytes(path, one)]
+
+    def _paths(self) -> list[tuple[Path, StreamFile]]:
         files = self.state.files.items()
-        return [paths[number] for number, one in files if not _has_bytes(paths[number], one)]
+        return [(self.folder / f"binlog.{number}", one) for number, one in files]
 
     def begin_again(self) -> None:
         """Forget what the copy has; the stream has a complete state."""
@@ -202,6 +208,13 @@ class FolderCopy:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._open_number = -1, 0
+
+
+def _has_size(path: Path, file: StreamFile) -> bool:
+    try:
+        return path.stat().st_size >= file.size
+    except FileNotFoundError:
+        return False
 
 
 def _has_bytes(path: Path, file: StreamFile) -> bool:

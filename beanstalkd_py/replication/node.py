@@ -51,6 +51,8 @@ RENEWALS = 4
 RETRY_S = 0.25
 
 Result = TypeVar("Result")
+Copied = Callable[[int, BinlogPosition], None]
+"""Receives the number of a worker, and up to where its folder is a copy of its stream."""
 
 
 class NodeLog(Stream, Keys, Protocol):
@@ -85,6 +87,10 @@ class ServerReport:
     address: str
     sequences: list[int]
     time_s: float
+
+
+def _difference(damaged: Sequence[Path]) -> str:
+    return "not as in the stream: " + ", ".join(path.name for path in damaged)
 
 
 def key_of(address: str) -> str:
@@ -167,19 +173,10 @@ class Node:
             states = [CopyState() for _ in self._folders]
         self._copies = [FolderCopy(*each) for each in zip(self._folders, states, strict=True)]
         for copy in self._copies:
-            await self._check(copy)
-
-    async def _check(self, copy: FolderCopy) -> bool:
-        """Let a copy with damaged files begin again, and return whether it was intact.
-
-        A server that started on damaged files would lose their jobs.
-        """
-        damaged = await asyncio.to_thread(copy.damaged_files)  # while the lease is renewed
-        if damaged:
-            names = ", ".join(path.name for path in damaged)
-            LOGGER.error("%s differs from its stream: %s; copying again", copy.folder, names)
-            copy.begin_again()
-        return not damaged
+            damaged = copy.damaged_files()
+            if damaged:  # a server that started on them would lose their jobs
+                LOGGER.error("%s: %s; copying again", copy.folder, _difference(damaged))
+                copy.begin_again()
 
     async def _join(self) -> None:
         """Read the configuration; write it if the queue is new."""
@@ -228,15 +225,22 @@ class Node:
 
     # --- standby ------------------------------------------------------------------------------
 
-    async def stand_by(self) -> None:
+    async def stand_by(self, copied: Copied = lambda _worker, _position: None) -> None:
         """Follow the streams until this server has the lease.
 
+        Calls `copied` for each worker at the start and after each change.
         Raises ReplicationError if the streams are damaged or contradict the folder, or OSError.
         """
         observed_mono = 0.0
+        reported: list[BinlogPosition] = []
         while True:
             try:
                 await self._follow()
+                positions = [copy.state.position for copy in self._copies]
+                if positions != reported:
+                    reported = positions
+                    for worker, position in enumerate(positions):
+                        copied(worker, position)
                 if time.monotonic() - observed_mono >= OBSERVE_S:
                     observed_mono = time.monotonic()
                     is_free = await self._lease.observe() and self._behind == 0
@@ -299,9 +303,16 @@ class Node:
             except errors.ReplicationError as error:
                 if after < ends.first:  # from the start of the stream
                     raise
-                LOGGER.error("%s: %s; copying again", copy.folder, error)
-                copy.begin_again()
-                return
+                raise self._restart(copy, str(error)) from error
+
+    def _restart(self, copy: FolderCopy, reason: str) -> errors.ReplicationError:
+        """Let a copy begin again; return the error that ends this server for it.
+
+        The workers have jobs of the copy in memory, so they have to begin again, too.
+        """
+        copy.begin_again()
+        self._save([one.sync() for one in self._copies])
+        return errors.ReplicationError(f"{copy.folder}: {reason}; copying again")
 
     # --- primary ------------------------------------------------------------------------------
 
@@ -320,8 +331,8 @@ class Node:
                     await self._until_available(partial(self._log.purge, worker, ends.last + 1))
                 copy.state.sequence = ends.last
             await self._catch_up(worker)
-            if not await self._check(copy):
-                await self._catch_up(worker)
+            if short := copy.short_files():
+                raise self._restart(copy, _difference(short))
             writer = StreamWriter(self._log, worker, copy.folder, copy.state)
             self._writers.append(writer)
             await self._fence(writer, worker)

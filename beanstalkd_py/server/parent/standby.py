@@ -1,6 +1,7 @@
 """The parent of a standby: it waits until the replicator has made this server the primary.
 
-There are no workers and no event loop until then; the replicator answers clients.
+There is no event loop until then; the replicator answers clients. The workers read what it copies,
+so that they have all jobs in memory.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 import select
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
@@ -17,7 +18,12 @@ from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR
-from beanstalkd_py.server.process.launch import REPLICATOR_MODULE, ChildProcess, start_process
+from beanstalkd_py.server.process.launch import (
+    REPLICATOR_MODULE,
+    WORKER_MODULE,
+    ChildProcess,
+    start_process,
+)
 from beanstalkd_py.server.process.messages import ReplicatorStatus
 
 if TYPE_CHECKING:
@@ -31,14 +37,18 @@ STOP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """The replicator, and the eventfds of each worker's replica, which the parent owns."""
+    """The replicator, the workers that follow it, and the eventfds of each worker's replica.
+
+    The parent owns the eventfds.
+    """
 
     process: ChildProcess
     offered: list[int]
     stored: list[int]
+    workers: list[ChildProcess] = field(default_factory=list)
 
     def send_events(self, worker: ChildProcess) -> None:
-        """Send a worker its eventfds, before it recovers."""
+        """Send a worker its eventfds."""
         for name, events in ((channel.OFFERED, self.offered), (channel.STORED, self.stored)):
             worker.channel.send(name, worker.index, fd=events[worker.index])
 
@@ -46,48 +56,96 @@ class Replication:
 def stand_by(setup: ServerSetup, shared_fd: int) -> Replication | None:
     """Start the replicator, and return it when this server is the primary; None after a stop.
 
-    Raises WorkerError if it ends.
+    Raises WorkerError if it or a worker ends.
     """
-    replication = _start(setup, shared_fd)
-    process = replication.process
-    watchdog_s = setup.notifier.watchdog_s
-    wait_s = min(WAIT_S, watchdog_s / 4) if watchdog_s else WAIT_S
-    status = ""
-    is_ready = False
-    reported_mono = time.monotonic()
-    while True:
-        channel_fd, signals_fd = process.channel.fileno(), setup.signals.fileno()
-        readable = select.select([channel_fd, signals_fd], [], [], wait_s)[0]
-        setup.notifier.alive()
-        if signals_fd in readable and _is_stop(setup.signals.take()):
-            LOGGER.info("stopping")
-            setup.notifier.stopping()
-            _stop(process)
-            return None
-        if channel_fd not in readable:
-            if time.monotonic() - reported_mono > SILENT_S:
+    standby = _Standby(setup, shared_fd)
+    try:
+        is_primary = standby.run()
+    except BaseException:
+        standby.stop()
+        raise
+    if is_primary:
+        return standby.replication
+    standby.stop()
+    return None
+
+
+class _Standby:
+    def __init__(self, setup: ServerSetup, shared_fd: int) -> None:
+        self._setup = setup
+        self._shared_fd = shared_fd
+        self.replication = _start(setup, shared_fd)
+        self._is_ready = False
+        self._status = ""
+        self._reported_mono = time.monotonic()
+
+    def run(self) -> bool:
+        """Return whether this server is the primary, rather than stopped. Raises WorkerError."""
+        replicator, workers = self.replication.process, self.replication.workers
+        replicator_fd, signals_fd = replicator.channel.fileno(), self._setup.signals.fileno()
+        watchdog_s = self._setup.notifier.watchdog_s
+        wait_s = min(WAIT_S, watchdog_s / 4) if watchdog_s else WAIT_S
+        while True:
+            channels = [worker.channel.fileno() for worker in workers]
+            waited = [replicator_fd, signals_fd, *channels]
+            readable = select.select(waited, [], [], wait_s)[0]
+            self._setup.notifier.alive()
+            if signals_fd in readable and _is_stop(self._setup.signals.take()):
+                LOGGER.info("stopping")
+                self._setup.notifier.stopping()
+                return False
+            for worker, fd in zip(workers, channels, strict=True):
+                if fd in readable:
+                    self._fail(f"worker {worker.index}", worker.channel.receive())
+            if replicator_fd in readable:
+                self._reported_mono = time.monotonic()
+                if self._handle(replicator.channel.receive()):
+                    return True
+            elif time.monotonic() - self._reported_mono > SILENT_S:
                 LOGGER.error("the replicator has not reported for %d s; killing it", SILENT_S)
-                process.kill()
-            continue
-        reported_mono = time.monotonic()
-        match process.channel.receive():
+                replicator.kill()
+
+    def _handle(self, message: channel.Message | None) -> bool:
+        """Handle a message of the replicator; return whether this server is the primary."""
+        match message:
             case [channel.READY]:
-                is_ready = True
-                LOGGER.log(NOTICE, "standing by for %s", setup.options.replicate)
-                setup.notifier.ready("standing by")
+                self._is_ready = True
+                LOGGER.log(NOTICE, "standing by for %s", self._setup.options.replicate)
+                self._setup.notifier.ready("standing by")
+                self._start_workers()
             case [channel.STATUS, dict(values)]:
                 text = _status_text(ReplicatorStatus(**values))
-                if is_ready and text != status:
-                    setup.notifier.status(text)
-                    status = text
+                if self._is_ready and text != self._status:
+                    self._setup.notifier.status(text)
+                    self._status = text
             case [channel.PRIMARY]:
-                return replication
+                return True
+            case _:
+                self._fail("the replicator", message)
+        return False
+
+    def _start_workers(self) -> None:
+        for number in range(self._setup.options.workers):
+            config = self._setup.config(WORKER_MODULE, number)
+            worker = start_process(WORKER_MODULE, config, self._shared_fd)
+            self.replication.workers.append(worker)
+            self.replication.send_events(worker)
+
+    def _fail(self, name: str, message: channel.Message | None) -> None:
+        """Raise the error of a process that has ended, or is about to."""
+        match message:
             case [channel.FAILED, int(code), str(text)]:
-                _stop(process)
                 raise errors.WorkerError(text, code)
             case None:
-                os.waitpid(process.pid, 0)
-                raise errors.WorkerError("the replicator ended unexpectedly", EXIT_ERROR)
+                raise errors.WorkerError(f"{name} ended unexpectedly", EXIT_ERROR)
+
+    def stop(self) -> None:
+        """Stop all processes. Workers have changed nothing, so they are killed."""
+        for worker in self.replication.workers:
+            worker.kill()
+            os.waitpid(worker.pid, 0)
+            worker.close()
+        _stop(self.replication.process)
 
 
 def _start(setup: ServerSetup, shared_fd: int) -> Replication:

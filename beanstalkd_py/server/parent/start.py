@@ -284,6 +284,7 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
 
 def _run(setup: ServerSetup, shared_fd: int, first_worker: ChildProcess | None) -> int:
     from beanstalkd_py.server.logging.setup import log_in_background
+    from beanstalkd_py.server.process import channel
     from beanstalkd_py.server.process.launch import WORKER_MODULE, start_process
     from beanstalkd_py.server.process.shared_memory import SharedMemory
 
@@ -296,10 +297,16 @@ def _run(setup: ServerSetup, shared_fd: int, first_worker: ChildProcess | None) 
         process = start_process(module, setup.config(module, index), shared_fd, spawned)
         if module == WORKER_MODULE and setup.replication is not None:
             setup.replication.send_events(process)
+            process.channel.send(channel.PRIMARY)
         return process
 
-    workers = [start(WORKER_MODULE, 0, first_worker)]
-    workers += [start(WORKER_MODULE, number) for number in range(1, count)]
+    if setup.replication is not None:
+        workers = setup.replication.workers
+        for worker in workers:
+            worker.channel.send(channel.PRIMARY)
+    else:
+        workers = [start(WORKER_MODULE, 0, first_worker)]
+        workers += [start(WORKER_MODULE, number) for number in range(1, count)]
     try:
         _connect_all(workers)
     except OSError as error:

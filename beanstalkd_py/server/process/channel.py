@@ -13,6 +13,7 @@ closes its end, which the other side reads as the end of messages.
                     ["listener"]            to the replicator, with a listening socket
                     ["begin"]               to the replicator, after these
                     ["ping"], ["stop"]
+                    ["primary"]             to a replicated worker: this server may serve
     to the parent   ["ready"], ["failed", status, text], ["pong"]
                     ["answer", number, result]
                     ["connection"]          of a TLS process, with a descriptor

@@ -197,7 +197,7 @@ class Replicator:
         forwarder = Forwarder(self._descriptors.listeners, primary)
         try:
             await forwarder.start()
-            await node.stand_by()
+            await node.stand_by(self._publish_stored)
             return asyncio.create_task(node.keep_lease(partial(set_lease_end, self._shared)))
         finally:
             await forwarder.close()
@@ -205,6 +205,10 @@ class Replicator:
                 listener.close()
             for lock in locks:
                 lock.close()
+
+    def _publish_stored(self, worker: int, position: BinlogPosition) -> None:
+        publish_stored_position(self._shared, worker, position)
+        os.eventfd_write(self._descriptors.stored[worker], 1)
 
     async def _serve(self, node: Node, lease: Lease) -> None:
         await node.become_primary()
@@ -238,8 +242,7 @@ class Replicator:
                     await node.complete()
                 await first.wait()
                 is_complete = True
-            publish_stored_position(self._shared, worker, stored)
-            os.eventfd_write(self._descriptors.stored[worker], 1)
+            self._publish_stored(worker, stored)
             await node.tidy(worker)
 
     async def _publish_reports(self, node: Node) -> None:

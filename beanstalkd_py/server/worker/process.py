@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import select
 from collections.abc import Callable
+from functools import partial
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.lock_wait import locked_error, retry_while_locked
 from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.core import Core, CoreConfig
+from beanstalkd_py.core.shared_memory import BinlogPosition, stored_position
 from beanstalkd_py.server.accept.handover import BATCH, DESCRIPTORS_PER_LINK, RESERVED_DESCRIPTORS
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import log_in_background, set_up_logging
@@ -25,8 +29,8 @@ from beanstalkd_py.server.worker.upcalls import UpcallHandler
 def main(
     parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
 ) -> int:
-    options = config.options
-    source = LogSource(config.index, several=options.workers > 1)
+    options, index = config.options, config.index
+    source = LogSource(index, several=options.workers > 1)
     set_up_logging(options.verbosity, options.log_format, source)
     log_in_background()
     for folder in config.folders:
@@ -35,7 +39,10 @@ def main(
     set_limits(core, options)
     try:
         if options.replicate is not None:
-            _replicate(core, parent)
+            stored_fd = _replicate(core, parent)
+            copied = partial(stored_position, shared.pointer, index)
+            if not _follow(core, parent, stored_fd, copied):
+                return EXIT_OK
         retry_while_locked(core.recover)
         core.adopt_from(connections_fd)
         core.watch(parent.fileno())
@@ -44,9 +51,9 @@ def main(
         parent.send(channel.FAILED, EXIT_FOLDER, _start_failure(config, error))
         return EXIT_FOLDER
     log_events(core)
-    has_capacity = _capacity_check(shared, config.index, options.workers)
+    has_capacity = _capacity_check(shared, index, options.workers)
     upcalls = UpcallHandler(core, options.workers, has_capacity)
-    counters = shared.counters(config.index)
+    counters = shared.counters(index)
     memory = MemoryTrimmer(lambda: int(counters.job_bytes))
     loop = WorkerLoop(core, upcalls, parent, StatsReply(config, shared), source, memory)
     loop.handle_pending_messages()
@@ -54,8 +61,11 @@ def main(
     return loop.run()
 
 
-def _replicate(core: Core, parent: channel.Channel) -> None:
-    """Receive the eventfds of the worker's replica. Raises CoreError, WorkerError."""
+def _replicate(core: Core, parent: channel.Channel) -> int:
+    """Receive the eventfds of the worker's replica; return that of the replicator.
+
+    Raises CoreError, WorkerError.
+    """
     events: dict[str, int] = {}
     while len(events) < 2:
         match parent.receive_with_fd():
@@ -64,6 +74,29 @@ def _replicate(core: Core, parent: channel.Channel) -> None:
             case _:
                 raise errors.WorkerError("the parent ended", EXIT_OK)
     core.replicate(events[channel.OFFERED], events[channel.STORED])
+    return events[channel.STORED]
+
+
+def _follow(
+    core: Core,
+    parent: channel.Channel,
+    stored_fd: int,
+    copied: Callable[[], BinlogPosition | None],
+) -> bool:
+    """Read what the replicator has copied until this server is the primary; False: a stop.
+
+    Raises CoreError.
+    """
+    while True:
+        position = copied()
+        if position is not None and position.file:
+            core.follow(position)
+            log_events(core)
+        readable = select.select([parent.fileno(), stored_fd], [], [])[0]
+        if stored_fd in readable:
+            os.eventfd_read(stored_fd)
+        if parent.fileno() in readable:
+            return parent.receive() == [channel.PRIMARY]
 
 
 def _start_failure(config: ProcessConfig, error: errors.BeanstalkdError) -> str:
