@@ -304,6 +304,14 @@ void bs_binlog_append_counters(bs_binlog *binlog, bs_job *job, uint32_t reserve_
         bs_binlog_only_deferred(binlog, was_dirty, now);
 }
 
+void bs_binlog_keep_reserved(bs_binlog *binlog, bs_job *job, bs_now now)
+{
+    if (!make_space_for_deferred(binlog, now) || !bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
+        return;
+    append_short(binlog, job, BS_ENTRY_KEPT, now);
+    job->reserve_written = 1;
+}
+
 int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
 {
     if (!binlog)

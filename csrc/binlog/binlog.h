@@ -190,6 +190,9 @@ void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_
 /* Like bs_binlog_append_deferred, but also without a history: a policy needs the job's counters after a restart. */
 void bs_binlog_append_counters(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now);
 
+/* Appends an entry that keeps the reservation of a job beyond a stop, if there is space. */
+void bs_binlog_keep_reserved(bs_binlog *binlog, bs_job *job, bs_now now);
+
 /* Makes the reserve of this job a pending one, which a later entry records. */
 void bs_binlog_reserved(bs_binlog *binlog, bs_job *job);
 

@@ -264,6 +264,7 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
     if (!entry->sound)
         return (int64_t)entry->size;
     entry->reserve_age = entry->extra & BS_RESERVE_AGE_MAX;
+    entry->kept = entry->state == BS_RESERVED && entry->extra == BS_ENTRY_KEPT;
     if (entry->state == BS_INVALID && entry->extra & NOT_DELETED) {
         const uint32_t by_policy = entry->extra >> ENDED_SHIFT & ENDED_MASK;
         entry->ended = by_policy ? BS_ENDED_MOVED + by_policy : BS_ENDED_TRUNCATED + (entry->extra & 1);

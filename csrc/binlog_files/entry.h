@@ -9,7 +9,8 @@
  * `deadline_at` of Ready, Buried and Invalid entries is the time of the event, and
  *   offset 36 of Jobrec, 4 bytes   0, or 1 and the nanoseconds from the job's reserve, if no earlier entry records it,
  *                                  to this event. In an Invalid entry with another end than BS_ENDED_DELETED, the
- *                                  highest bit is 1, the next two are BS_ENDED_ - 1, and the others the nanoseconds
+ *                                  highest bit is 1, the next two are BS_ENDED_ - 1, and the others the nanoseconds.
+ *                                  In a Reserved entry BS_ENTRY_KEPT if the reservation lasts beyond a stop of the server
  * An Invalid entry without a body size is none of a job: it records the highest id, or the length of an earlier file
  * and the boot for which that is valid if nothing was synced, or it is an attribute entry. An attribute entry holds the
  * attributes of a job. It precedes the full entry of that job directly, in the same file, and otherwise has no effect.
@@ -74,6 +75,7 @@ typedef struct {
     uint64_t length;    /* bytes of that file up to the end of its last entry */
     uint64_t length_boot; /* 0: they were on disk; else the only boot for which the length is valid (boot_id.h) */
     bs_entry_attributes attributes; /* `job` is 0: it is neither an attribute entry nor an ended key */
+    bool kept;    /* Reserved: until `at`, whatever happens to the server */
     uint16_t tag; /* low bits of the number of the file it was written to */
     bool marked;
     bool sound; /* marked, and the checksum is right */
@@ -117,6 +119,9 @@ size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, 
 
 /* Limit of the time since a reserve in `extra`; it takes all bits but the highest one. */
 #define BS_RESERVE_AGE_MAX (UINT32_MAX >> 1)
+
+/* The `extra` of a Reserved entry that is `kept`. */
+#define BS_ENTRY_KEPT (UINT32_MAX - BS_RESERVE_AGE_MAX)
 
 /* Returns the `extra` of an Invalid entry. A reserve that is too long ago for it is left out: unless the disk was full,
  * it has an entry of its own since BS_PENDING_RESERVE_NS. So is that of a job that was moved or truncated. */

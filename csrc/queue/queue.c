@@ -147,6 +147,17 @@ int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t se
 
 /* --- starting --------------------------------------------------------------------------------------------- */
 
+/* Reserves a job again until a time, for no client in particular. Without memory it stays ready. */
+static void keep_reserved(bs_queue *queue, bs_job *job, int64_t at, bs_now now)
+{
+    if (!queue->former)
+        queue->former = bs_refs_open_proxy(queue);
+    if (!queue->former)
+        return;
+    queue->former->peer = (uint8_t)queue->shard;
+    bs_job_hold(queue, queue->former, job, at, now);
+}
+
 void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
 {
     job->place = BS_NO_PLACE;
@@ -166,10 +177,14 @@ void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
     } else if (job->state == BS_DELAYED && job->at > now.mono) {
         bs_job_make_delayed(queue, job);
     } else {
-        int64_t since = job->state == BS_READY ? job->at : now.wall;
+        const int64_t at = job->at;
+        const bool was_ready = job->state == BS_READY;
+        const bool is_kept = job->state == BS_RESERVED && at > now.mono;
         bs_job_make_ready(queue, job, now);
-        if (job->state == BS_READY)
-            job->at = since;
+        if (is_kept)
+            keep_reserved(queue, job, at, now);
+        else if (was_ready)
+            job->at = at;
     }
 }
 
@@ -218,9 +233,13 @@ bool bs_queue_any_ready(const bs_session *session)
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
 
+/* Every session holds the jobs of `former`. */
 static bool holds(const bs_queue *queue, const bs_session *session, const bs_job *job)
 {
-    return job && job->state == BS_RESERVED && bs_job_holder(queue, job) == session;
+    if (!job || job->state != BS_RESERVED)
+        return false;
+    const bs_session *holder = bs_job_holder(queue, job);
+    return holder == session || holder == queue->former;
 }
 
 bool bs_queue_may_end(const bs_queue *queue, const bs_session *session, const bs_job *job)
@@ -352,6 +371,8 @@ int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now
 {
     if (!holds(queue, session, job))
         return -ENOENT;
+    if (bs_job_holder(queue, job) != session)
+        bs_job_hold(queue, session, job, job->at, now);
     if (bs_binlog_reserve_age(queue->binlog, job, now))
         bs_binlog_append_deferred(queue->binlog, job, 0, now); /* of its reserve, which the deadline still determines */
     job->at = now.mono + (int64_t)job->ttr * BS_SECOND;

@@ -43,6 +43,7 @@ typedef struct {
     bs_tubes tubes;                    /* of this shard */
     bs_tubes remote_tubes;             /* of other shards, used or watched here */
     bs_sessions sessions;
+    bs_session *former;                /* holds the jobs that clients had reserved before a planned failover; NULL: none */
     bs_heap tube_times;
     bs_heap session_times;
     bs_tube *default_tube;

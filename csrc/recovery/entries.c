@@ -23,6 +23,7 @@ static void set_job(bs_recovery *r, bs_job *job, const bs_entry *entry)
     job->kicks = entry->kicks;
     job->state = entry->state & 7U;
     job->session = entry->crc;
+    job->reserve_written = entry->kept;
     job->at = bs_entry_at(entry, &r->log_time);
 }
 

@@ -12,11 +12,11 @@ enum { WINDOW = 256 * 1024 };
 
 /* --- into the queue --------------------------------------------------------------------------------- */
 
-/* A clock that was set back must not lengthen a delay. */
-static int64_t delay_left(const bs_recovery *r, const bs_job *job)
+/* Returns the time to the deadline of a job. A clock that was set back must not lengthen it. */
+static int64_t time_left(const bs_recovery *r, const bs_job *job)
 {
     const int64_t left = job->at - r->now.wall;
-    const int64_t most = (int64_t)job->delay * BS_SECOND;
+    const int64_t most = (int64_t)(job->state == BS_DELAYED ? job->delay : job->ttr) * BS_SECOND;
     return left < most ? left : most;
 }
 
@@ -50,8 +50,10 @@ static void restore(bs_recovery *r)
             r->jobs[buried++] = job;
             continue;
         }
-        if (job->state == BS_DELAYED)
-            job->at = r->now.mono + delay_left(r, job);
+        if (job->state == BS_RESERVED && !job->reserve_written)
+            job->state = BS_INVALID;
+        if (job->state == BS_DELAYED || job->state == BS_RESERVED)
+            job->at = r->now.mono + time_left(r, job);
         bs_queue_restore(r->queue, job, r->now);
     }
     if (buried > 1)

@@ -5,8 +5,8 @@
 #include "binlog_files/scan.h"
 #include "recovery/recovery.h"
 
-/* While it lasts, a job's `place` is its index in `jobs`, `session` the checksum field of its last entry, and `at` the
- * wall time of that entry's deadline_at. */
+/* While it lasts, a job's `place` is its index in `jobs`, `session` the checksum field of its last entry, `at` the wall
+ * time of that entry's deadline_at, and `reserve_written` whether its reservation is kept. */
 struct bs_recovery {
     bs_binlog *binlog;
     bs_queue *queue;

@@ -227,9 +227,24 @@ static int end_moves(bs_core *core, bs_now now)
     return 0;
 }
 
+/* Another server takes over, or this one after its restart: clients end the jobs there that they have reserved here. */
+static void keep_reservations(bs_core *core, bs_now now)
+{
+    const bs_sessions *sessions = &core->server.queue.sessions;
+    for (uint32_t i = 0; i < sessions->count && core->binlog && core->binlog->replica; i++) {
+        const bs_session *session = sessions->slots[i];
+        const bool has_jobs = session && !session->claiming && !session->mover;
+        for (uint32_t j = 0; has_jobs && j < session->reserved.count; j++)
+            bs_binlog_keep_reserved(core->binlog, session->reserved.slots[j].item, now);
+    }
+}
+
 int bs_round_stop(bs_core *core, bs_now now)
 {
-    if (end_moves(core, now) != 0 || bs_binlog_stop(core->binlog, now) != 0) {
+    const bool failed = end_moves(core, now) != 0;
+    if (!failed)
+        keep_reservations(core, now);
+    if (failed || bs_binlog_stop(core->binlog, now) != 0) {
         set_fatal(core);
         return BS_ERR_BINLOG;
     }

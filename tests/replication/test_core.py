@@ -17,6 +17,7 @@ from core.rig import Rig
 from replication.memory_log import MemoryCluster, MemoryLog
 from replication.replicas import FLAGS, Standby, replicated
 
+from beanstalkd_py.core.clocks import Now, read_clocks
 from beanstalkd_py.core.core import Core, CoreConfig, Run
 from beanstalkd_py.core.shared_memory import LEASE_ENDED, new_shared, set_lease_end
 from beanstalkd_py.errors import CoreError
@@ -198,3 +199,65 @@ def refuse_to_replicate(config: CoreConfig) -> None:
     core = Core(config, new_shared())
     with contextlib.closing(core), pytest.raises(CoreError):
         core.replicate(os.eventfd(0, FLAGS), os.eventfd(0, FLAGS))
+
+
+def stopped_with_reserved_jobs(folder: Path) -> None:
+    """Let a client reserve jobs 1 to 5 of 6 for 100 seconds, and stop the core in order."""
+    with replicated(folder) as (core, _):
+        client = adopted(core)
+        client.sendall(b"put 0 0 100 4\r\nbody\r\n" * 6 + b"reserve-batch 5 0\r\n")
+        received = b""
+        while received.count(b"body") < 5:
+            run_until(core, lambda: is_readable(client))
+            received += client.recv(1 << 16)
+        core.stop()
+
+
+def test_a_planned_stop_keeps_reservations_for_any_client(folder: Path) -> None:
+    stopped_with_reserved_jobs(folder)
+    now = read_clocks()
+    with Rig(folder, now=now) as rig:
+        client, other = rig.client(), rig.client()
+        assert rig.counters.reserved == 5
+        assert client.reserve() == 6
+        client.do(b"reserve-job 1", b"NOT_FOUND")
+        assert 90 < int(client.job(1)["time-left"]) <= 100
+        client.do(b"delete 1", b"DELETED")
+        client.do(b"release 2 7 0", b"RELEASED")
+        client.do(b"bury 3 8", b"BURIED")
+        client.do(b"touch 4", b"TOUCHED")
+        other.do(b"touch 4", b"NOT_FOUND")  # it is held by the client that touched it
+        client.close()
+        states = {number: other.job(number)["state"] for number in range(2, 7)}
+        assert states == {2: "ready", 3: "buried", 4: "ready", 5: "reserved", 6: "ready"}
+        rig.advance(101 * SECOND)
+        assert other.job(5)["state"] == "ready"
+        assert rig.counters.reserved == 0
+
+
+def test_a_reservation_ends_at_its_deadline_although_the_server_was_away(folder: Path) -> None:
+    stopped_with_reserved_jobs(folder)
+    now = read_clocks()
+    with Rig(folder, now=Now(now.mono, now.wall + 101 * SECOND)) as rig:
+        assert (rig.counters.reserved, rig.counters.ready) == (0, 6)
+
+
+def test_a_clock_that_was_set_back_does_not_lengthen_a_reservation(folder: Path) -> None:
+    stopped_with_reserved_jobs(folder)
+    now = read_clocks()
+    with Rig(folder, now=Now(now.mono, now.wall - 1000 * SECOND)) as rig:
+        assert rig.counters.reserved == 5
+        rig.advance(100 * SECOND)
+        assert rig.counters.reserved == 0
+
+
+def test_after_a_kill_reserved_jobs_are_ready(folder: Path) -> None:
+    with replicated(folder) as (core, _):
+        client = adopted(core)
+        client.sendall(PUT + b"reserve\r\n")
+        received = b""
+        while b"RESERVED" not in received:
+            run_until(core, lambda: is_readable(client))
+            received += client.recv(1 << 16)
+    with Rig(folder) as rig:
+        assert (rig.counters.reserved, rig.counters.ready) == (0, 1)
