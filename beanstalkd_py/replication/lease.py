@@ -12,6 +12,7 @@ could append to the streams.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -68,6 +69,8 @@ class Lease:
         self._unchanged_since_ns = 0
         self._observed_ns = 0
         self.holder: Holder | None = None
+        self.primary_changed: Callable[[Holder | None], None] = lambda primary: None
+        """Called with the new `other_primary` when that is another process."""
         self.epoch = 0
         """The epoch of this server as the primary, else 0."""
         self.end_ns = 0
@@ -76,6 +79,12 @@ class Lease:
     @property
     def has_ended(self) -> bool:
         return boot_ns() > self.end_ns
+
+    @property
+    def other_primary(self) -> Holder | None:
+        """The primary, None for nobody or this server: after a restart, its previous process."""
+        holder = self.holder
+        return None if holder is None or holder.address in ("", self.address) else holder
 
     async def observe(self) -> bool:
         """Read the lease; return whether it may be taken. Raises LogUnavailableError."""
@@ -91,7 +100,10 @@ class Lease:
         if revision != self._revision or self._unchanged_since_ns == 0 or is_late:
             self._revision = revision
             self._unchanged_since_ns = boot_ns()
+            previous = self.other_primary
             self.holder = None if record is None else Holder(**record.value)
+            if _node(self.other_primary) != _node(previous):
+                self.primary_changed(self.other_primary)
         # This server's own is a taking whose outcome it did not learn.
         if self.holder is None or self.holder.node in ("", self._node):
             return True
@@ -138,3 +150,7 @@ class Lease:
     def _held(self, revision: int, began_ns: int) -> None:
         self._revision = revision
         self.end_ns = began_ns + int((self.duration_s - MARGIN_S) * NS_PER_S)
+
+
+def _node(holder: Holder | None) -> str:
+    return "" if holder is None else holder.node

@@ -9,28 +9,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from beanstalkd_py.replication.lease import Holder
 from beanstalkd_py.server.replicator.cancellation import cancel_all
 
 WAIT_S = 30.0
 """How long a connection waits for a primary."""
-CHECK_S = 0.1
 CONNECT_S = 5.0
 PIECE_BYTES = 1 << 16
-
 BACKLOG = 4096
-
-PrimaryOf = Callable[[], tuple[str, str]]
-"""Returns the address of the primary, HOST:PORT, and its name; empty ones without a primary."""
 
 
 class Forwarder:
     """Forwards the connections of these listeners, which the caller owns."""
 
-    def __init__(self, listeners: Sequence[socket.socket], primary: PrimaryOf) -> None:
+    def __init__(self, listeners: Sequence[socket.socket]) -> None:
         self._listeners = listeners
-        self._primary = primary
+        self._primary: Holder | None = None
+        self._change = asyncio.Event()
+        """Set when another one is the primary, or none; then replaced."""
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -43,6 +41,12 @@ class Forwarder:
                     self._accepted, sock=listener.dup(), limit=PIECE_BYTES, backlog=BACKLOG
                 )
             )
+
+    def primary_changed(self, primary: Holder | None) -> None:
+        """Forward the connections that wait to this primary, and close those to another one."""
+        self._primary = primary
+        self._change.set()
+        self._change = asyncio.Event()
 
     async def close(self) -> None:
         """Stop accepting, and close all connections."""
@@ -64,8 +68,10 @@ class Forwarder:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(WAIT_S):
-            address, name = await self._wait_for_primary()
-        host, _, port = address.rpartition(":")
+            while (primary := self._primary) is None:
+                await self._change.wait()
+        change = self._change
+        host, _, port = primary.address.rpartition(":")
         async with asyncio.timeout(CONNECT_S):
             far_reader, far_writer = await asyncio.open_connection(
                 host.strip("[]"), int(port), limit=PIECE_BYTES
@@ -73,7 +79,7 @@ class Forwarder:
         pumps = [
             asyncio.create_task(_pump(reader, far_writer)),
             asyncio.create_task(_pump(far_reader, writer)),
-            asyncio.create_task(self._until_change(name)),
+            asyncio.create_task(change.wait()),
         ]
         try:
             # A half-closed connection continues in the other direction.
@@ -81,15 +87,6 @@ class Forwarder:
         finally:
             far_writer.transport.abort()
             await cancel_all(pumps)
-
-    async def _wait_for_primary(self) -> tuple[str, str]:
-        while not (found := self._primary())[0]:
-            await asyncio.sleep(CHECK_S)
-        return found
-
-    async def _until_change(self, name: str) -> None:
-        while self._primary()[1] == name:
-            await asyncio.sleep(CHECK_S)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

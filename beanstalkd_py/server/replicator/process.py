@@ -184,17 +184,10 @@ class Replicator:
 
         Returns the task that renews it.
         """
-
-        def primary() -> tuple[str, str]:
-            holder = lease.holder
-            # After a restart the lease may still name this server, by its previous process.
-            if holder is None or holder.address == lease.address:
-                return "", ""
-            return holder.address, holder.node
-
         # A server without --replicate must not use the folder meanwhile.
         locks = [FileLock(folder / LOCK) for folder in self._folders]
-        forwarder = Forwarder(self._descriptors.listeners, primary)
+        forwarder = Forwarder(self._descriptors.listeners)
+        lease.primary_changed = forwarder.primary_changed
         try:
             await forwarder.start()
             await node.stand_by(self._publish_stored)
