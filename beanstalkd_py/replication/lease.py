@@ -42,14 +42,15 @@ class Keys(Protocol):
 class Holder:
     """The value of the lease. `node` is a process; empty after the holder has given it up.
 
-    `address` is where clients reach it, HOST:PORT. `epoch` is the revision at which it was taken,
-    0 in the value that takes it.
+    `address` and `tls_address` are where clients reach it, HOST:PORT; the latter is empty if it
+    does not serve TLS. `epoch` is the revision at which it was taken, 0 in the value that takes it.
     """
 
     node: str
     address: str
     epoch: int = 0
     duration_s: float = 0.0
+    tls_address: str = ""
 
 
 def boot_ns() -> int:
@@ -60,10 +61,13 @@ def boot_ns() -> int:
 class Lease:
     """The lease as this server sees it. `holder` is the last one that was read, None for nobody."""
 
-    def __init__(self, keys: Keys, node: str, address: str, duration_s: float) -> None:
+    def __init__(
+        self, keys: Keys, node: str, address: str, duration_s: float, tls_address: str = ""
+    ) -> None:
         self._keys = keys
         self._node = node
         self.address = address
+        self._tls_address = tls_address
         self.duration_s = duration_s
         self._revision = 0
         self._unchanged_since_ns = 0
@@ -115,7 +119,7 @@ class Lease:
         """Take the lease as it was observed; return False if another server was faster."""
         began_ns = boot_ns()
         try:
-            revision = await self._write(Holder(self._node, self.address, 0, self.duration_s))
+            revision = await self._write(self._holder())
         except WrongSequenceError:
             self._unchanged_since_ns = 0
             return False
@@ -126,9 +130,8 @@ class Lease:
     async def renew(self) -> None:
         """Extend the lease. Raises LogUnavailableError, or ReplicationError if it is lost."""
         began_ns = boot_ns()
-        mine = Holder(self._node, self.address, self.epoch, self.duration_s)
         try:
-            revision = await self._write(mine)
+            revision = await self._write(self._holder())
         except WrongSequenceError as error:
             # An earlier renewal of unknown outcome may have arrived.
             record = await self._keys.get(LEASE)
@@ -143,6 +146,9 @@ class Lease:
         await self.renew()  # settles a renewal of unknown outcome
         await self._write(Holder("", "", self.epoch, self.duration_s))
         self.end_ns = 0
+
+    def _holder(self) -> Holder:
+        return Holder(self._node, self.address, self.epoch, self.duration_s, self._tls_address)
 
     async def _write(self, holder: Holder) -> int:
         return await self._keys.put(LEASE, asdict(holder), self._revision)

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -200,16 +200,24 @@ def restarting(servers: Sequence[ReplicatedServer]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replicated_servers(
-    cluster: NatsCluster, name: str, folder: Path, count: int = 2, *options: str
+    cluster: NatsCluster,
+    name: str,
+    folder: Path,
+    count: int = 2,
+    *options: str,
+    each: Callable[[int], Sequence[str]] = lambda number: (),
 ) -> Iterator[list[ReplicatedServer]]:
-    """Start servers; the first one begins the queue. Yields them when all follow."""
+    """Start servers; the first one begins the queue. Yields them when all follow.
+
+    `each` returns further options of a server, by its number.
+    """
     stack = contextlib.ExitStack()
     servers = []
     for number in range(count):
         relays = Relays(cluster.ports)
         stack.enter_context(relays.open())
         path = folder / f"{name}-{number}"
-        servers.append(ReplicatedServer(relays, name, path, *options))
+        servers.append(ReplicatedServer(relays, name, path, *options, *each(number)))
     try:
         servers[0].start()
         servers[0].wait_until(READY_LINE)

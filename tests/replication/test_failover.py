@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
+from processes import eventually
 from replication.nats_cluster import (
     LEASE_S,
     READY_S,
@@ -22,6 +25,8 @@ from replication.nats_cluster import (
     replicated_servers,
     wait_for_primary,
 )
+from server.tls.tls_servers import Both, Files, ask, can_connect
+from servers import free_port
 from wire import Client
 
 from beanstalkd_py.replication.replica_state import load_replica
@@ -102,6 +107,38 @@ def processes_of(group: int) -> list[int]:
 
 def open_files(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def certificate_of(client: ssl.SSLSocket) -> bytes | None:
+    return client.getpeercert(binary_form=True)
+
+
+def test_tls_clients_reach_the_primary_and_the_next_one(nats: NatsCluster, memory: Path) -> None:
+    authority = trustme.CA()
+    folders = [memory / "tls-files-0", memory / "tls-files-1"]
+    for folder in folders:
+        folder.mkdir()
+    files = [Files(folder, authority) for folder in folders]
+    ports = [free_port() for _ in files]
+
+    def options(number: int) -> list[str]:
+        return [f"--tls-listen=127.0.0.1:{ports[number]}", *files[number].arguments]
+
+    with replicated_servers(nats, "tls", memory, each=options) as servers:
+        parts = zip(servers, ports, files, strict=True)
+        first, second = (Both(server.running, *rest) for server, *rest in parts)
+        assert eventually(lambda: can_connect(first), READY_S)
+        with first.connect() as near, second.connect() as far:
+            assert certificate_of(near) == certificate_of(far) == files[0].certificate()
+            assert ask(far, PUT) == b"INSERTED 1\r\n"
+            assert ask(near, b"stats-job 1\r\n").startswith(b"OK")
+            files[1].renew()  # while that server stands by
+            assert servers[0].stop() == 0
+            assert far.recv(1) == b""
+        assert eventually(lambda: can_connect(second), READY_S)
+        with second.connect() as client:
+            assert certificate_of(client) == files[1].certificate()
+            assert ask(client, b"stats-job 1\r\n").startswith(b"OK")
 
 
 @pytest.mark.costly

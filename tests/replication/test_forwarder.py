@@ -7,6 +7,7 @@ import contextlib
 import selectors
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,15 +58,20 @@ async def primary(name: str) -> AsyncIterator[Holder]:
 
 
 @contextlib.asynccontextmanager
-async def forwarding() -> AsyncIterator[tuple[Forwarder, Callable[[], Awaitable[Connection]]]]:
-    """Yield a forwarder, and a function that connects to it."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)
-        forwarder = Forwarder([listener])
+async def forwarding() -> AsyncIterator[tuple[Forwarder, Callable[..., Awaitable[Connection]]]]:
+    """Yield a forwarder, and a function that connects to it, with True to its port for TLS."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as plain,
+        socket.create_server(("127.0.0.1", 0)) as tls,
+    ):
+        for listener in (plain, tls):
+            listener.setblocking(False)
+        forwarder = Forwarder([plain], tls)
         writers = []
 
-        async def connect() -> Connection:
-            reader, writer = await asyncio.open_connection(*listener.getsockname())
+        async def connect(is_tls: bool = False) -> Connection:
+            address = (tls if is_tls else plain).getsockname()
+            reader, writer = await asyncio.open_connection(*address)
             writers.append(writer)
             return reader, writer
 
@@ -115,6 +121,20 @@ def test_a_connection_waits_for_a_primary_and_ends_with_it() -> None:
             assert not waiting.done()
             forwarder.primary_changed(one)
             assert await waiting == b"one"
+
+    run(test)
+
+
+def test_tls_goes_to_the_tls_address() -> None:
+    async def test() -> None:
+        async with primary("one") as one, primary("tls") as tls, forwarding() as found:
+            forwarder, connect = found
+            forwarder.primary_changed(replace(one, tls_address=tls.address))
+            assert await reply(await connect()) == b"one"
+            assert await reply(await connect(True)) == b"tls"
+            forwarder.primary_changed(one)
+            assert await is_closed(await connect(True))
+            assert await reply(await connect()) == b"one"
 
     run(test)
 

@@ -1,4 +1,4 @@
-"""A standby's port: forwards each connection to the primary.
+"""A standby's ports: forwards each connection to the primary, TLS without decrypting it.
 
 A connection is forwarded once. Without a primary it waits, because clients should not need to
 retry; it is closed when the primary changes, because its jobs and commands end with that one.
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Sequence
+from functools import partial
 
 from beanstalkd_py.replication.lease import Holder
 from beanstalkd_py.server.replicator.cancellation import cancel_all
@@ -24,8 +25,12 @@ BACKLOG = 4096
 class Forwarder:
     """Forwards the connections of these listeners, which the caller owns."""
 
-    def __init__(self, listeners: Sequence[socket.socket]) -> None:
-        self._listeners = listeners
+    def __init__(
+        self, listeners: Sequence[socket.socket], tls_listener: socket.socket | None = None
+    ) -> None:
+        self._listeners = [(listener, False) for listener in listeners]
+        if tls_listener is not None:
+            self._listeners.append((tls_listener, True))
         self._primary: Holder | None = None
         self._change = asyncio.Event()
         """Set when another one is the primary, or none; then replaced."""
@@ -34,11 +39,14 @@ class Forwarder:
 
     async def start(self) -> None:
         """Accept connections. Raises OSError."""
-        for listener in self._listeners:
+        for listener, is_tls in self._listeners:
             # A duplicate, because closing a server closes its socket.
             self._servers.append(
                 await asyncio.start_server(
-                    self._accepted, sock=listener.dup(), limit=PIECE_BYTES, backlog=BACKLOG
+                    partial(self._accepted, is_tls),
+                    sock=listener.dup(),
+                    limit=PIECE_BYTES,
+                    backlog=BACKLOG,
                 )
             )
 
@@ -54,24 +62,31 @@ class Forwarder:
             server.close()
         await cancel_all(set(self._tasks))
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accepted(
+        self, is_tls: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
-            await self._forward(reader, writer)
+            await self._forward(is_tls, reader, writer)
         except (OSError, TimeoutError, asyncio.CancelledError):
             pass
         finally:
             writer.transport.abort()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(
+        self, is_tls: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         async with asyncio.timeout(WAIT_S):
             while (primary := self._primary) is None:
                 await self._change.wait()
         change = self._change
-        host, _, port = primary.address.rpartition(":")
+        address = primary.tls_address if is_tls else primary.address
+        if not address:
+            return
+        host, _, port = address.rpartition(":")
         async with asyncio.timeout(CONNECT_S):
             far_reader, far_writer = await asyncio.open_connection(
                 host.strip("[]"), int(port), limit=PIECE_BYTES

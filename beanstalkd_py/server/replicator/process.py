@@ -55,6 +55,7 @@ class Descriptors:
     """The descriptors that the parent sends before BEGIN, eventfds by worker."""
 
     listeners: list[socket.socket] = field(default_factory=list)
+    tls_listener: socket.socket | None = None
     offered: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
 
@@ -86,8 +87,10 @@ def _receive(parent: channel.Channel) -> Descriptors | None:
     while True:
         message, fd = parent.receive_with_fd()
         match message:
-            case [channel.LISTENER] if fd is not None:
+            case [channel.LISTENER, False] if fd is not None:
                 found.listeners.append(socket.socket(fileno=fd))
+            case [channel.LISTENER, True] if fd is not None:
+                found.tls_listener = socket.socket(fileno=fd)
             case [channel.OFFERED, int()] if fd is not None:
                 found.offered.append(fd)
             case [channel.STORED, int()] if fd is not None:
@@ -153,7 +156,12 @@ class Replicator:
         log = await self._connect(options)
         duration_s = options.replicate_lease_ns / NS_PER_S
         name = os.urandom(NODE_BYTES).hex()
-        lease = self._lease = Lease(log, name, options.replicate_address, duration_s)
+        tls_address = ""
+        if (tls := self._descriptors.tls_listener) is not None:
+            host = options.replicate_address.rpartition(":")[0]
+            tls_address = f"{host}:{tls.getsockname()[1]}"
+        lease = Lease(log, name, options.replicate_address, duration_s, tls_address)
+        self._lease = lease
         colocate = None if options.colocate is None else options.colocate.decode("latin-1")
         node = Node(log, lease, top_of(self._folders[0]), self._folders, colocate)
         self._node = node
@@ -186,7 +194,8 @@ class Replicator:
         """
         # A server without --replicate must not use the folder meanwhile.
         locks = [FileLock(folder / LOCK) for folder in self._folders]
-        forwarder = Forwarder(self._descriptors.listeners)
+        listeners, tls = self._descriptors.listeners, self._descriptors.tls_listener
+        forwarder = Forwarder(listeners, tls)
         lease.primary_changed = forwarder.primary_changed
         try:
             await forwarder.start()
@@ -194,8 +203,9 @@ class Replicator:
             return asyncio.create_task(node.keep_lease(partial(set_lease_end, self._shared)))
         finally:
             await forwarder.close()
-            for listener in self._descriptors.listeners:
-                listener.close()
+            for listener in (*listeners, tls):
+                if listener is not None:
+                    listener.close()
             for lock in locks:
                 lock.close()
 
