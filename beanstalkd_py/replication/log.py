@@ -349,6 +349,11 @@ class Log:
         async with _translated():
             await (await self._bucket()).put(key, json.dumps(value).encode())
 
+    async def delete(self, key: str, revision: int) -> None:
+        """Remove a key that has this revision."""
+        async with _translated():
+            await (await self._bucket()).delete(key, last=revision)
+
     async def keys(self, prefix: str) -> list[str]:
         async with _translated():
             try:
