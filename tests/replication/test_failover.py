@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
 import ssl
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
-from cli.operator import Operator
 from processes import eventually
 from replication.nats_cluster import (
     LEASE_S,
     READY_S,
     NatsCluster,
+    ReplicatedServer,
     answers,
-    memory_folder,
-    nats_cluster,
+    cluster_status,
     replicated_servers,
     wait_for_primary,
 )
+from replication.relay import Relays
 from server.tls.tls_servers import Both, Files, ask, can_connect
 from servers import free_port
 from wire import Client
 
-from beanstalkd_py.replication import cluster_status as status_module
-from beanstalkd_py.replication.log import Log
 from beanstalkd_py.replication.replica_state import load_replica
 
 PUT = b"put 0 0 100 4\r\nbody\r\n"
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    with memory_folder() as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def nats(memory: Path) -> Iterator[NatsCluster]:
-    with nats_cluster(memory) as cluster:
-        yield cluster
-
-
-def cluster_status(target: str) -> dict[str, Any]:
-    """Return the status when both servers have reported, which they do soon after their start."""
-    command = [sys.executable, "-m", "beanstalkd_py", "cluster", "status", "--json", target]
-    end = time.monotonic() + READY_S
-    while True:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-        if done.returncode == 0:
-            found: dict[str, Any] = json.loads(done.stdout)
-            if len(found["servers"]) == 2:
-                return found
-        assert done.returncode in (0, 1) and time.monotonic() < end, done.stdout + done.stderr
 
 
 def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> None:
@@ -144,41 +112,15 @@ def test_tls_clients_reach_the_primary_and_the_next_one(nats: NatsCluster, memor
             assert ask(client, b"stats-job 1\r\n").startswith(b"OK")
 
 
-def test_a_server_that_is_gone_is_forgotten(
-    nats: NatsCluster, memory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, operator = f"{nats.url}/forget", Operator("")
-    with replicated_servers(nats, "forget", memory) as (first, second):
-        address = f"127.0.0.1:{second.port}"
-        cluster_status(target)
-        assert "runs, because it reported" in operator.fail(2, "cluster", "forget", target, address)
-        second.kill()
-        assert "runs, because it reported" in operator.fail(2, "cluster", "forget", target, address)
-        monkeypatch.setattr(status_module, "STALE_S", 0.0)
-        found = operator.fail(2, "cluster", "forget", target, "127.0.0.1:1")
-        known = ", ".join(sorted([f"127.0.0.1:{first.port}", address]))
-        assert found.endswith(f"no server 127.0.0.1:1 has reported; known servers: {known}")
-        with monkeypatch.context() as patches:
-            patches.setattr(Log, "delete", after_a_report(Log.delete))
-            found = operator.fail(2, "cluster", "forget", target, address)
-        assert "it reported right now" in found
-        operator.do("cluster", "forget", target, address)
-        shown = operator.try_("cluster", "status", "--json", target)
-        assert [one["address"] for one in shown.json["servers"]] == [f"127.0.0.1:{first.port}"]
-        second.start()
-        cluster_status(target)
-
-
-def after_a_report(delete: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """Let the server report before its report is removed."""
-
-    async def report_and_delete(log: Log, key: str, revision: int) -> None:
-        record = await log.get(key)
-        assert record is not None
-        await log.report(key, record.value)
-        await delete(log, key, revision)
-
-    return report_and_delete
+def test_a_server_that_cannot_reach_nats_reports_it(tmp_path: Path) -> None:
+    relays = Relays([free_port()])
+    with relays.open():
+        server = ReplicatedServer(relays, "nowhere", tmp_path / "nowhere")
+        server.start()
+        try:
+            server.wait_until("the replicated log is not available: NATS: cannot connect to ")
+        finally:
+            assert server.stop() == 0
 
 
 @pytest.mark.costly
