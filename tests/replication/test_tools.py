@@ -1,10 +1,13 @@
-"""`cluster` on a replicated queue."""
+"""`cluster` and `doctor` on a replicated queue."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import nats as nats_client
 import pytest
 from cli.operator import Operator
 from replication.nats_cluster import (
@@ -12,8 +15,10 @@ from replication.nats_cluster import (
     cluster_status,
     replicated_servers,
 )
+from servers import free_port
 
 from beanstalkd_py.replication import cluster_status as status_module
+from beanstalkd_py.replication import log as log_module
 from beanstalkd_py.replication.log import Log
 
 
@@ -52,3 +57,59 @@ def after_a_report(delete: Callable[..., Awaitable[None]]) -> Callable[..., Awai
         await delete(log, key, revision)
 
     return report_and_delete
+
+
+def examined(config: Path) -> dict[str, tuple[str, str, str]]:
+    """Return verdict, state and advice of the checks of the queue."""
+    result = Operator(f"127.0.0.1:{free_port()}").try_("doctor", "--json", "--config", str(config))
+    return {
+        one["check"]: (one["verdict"], one["found"], one["advice"])
+        for one in result.json
+        if one["check"] in ("replicated log", "standbys")
+    }
+
+
+async def change_stream(url: str, name: str, **settings: Any) -> None:
+    client = await nats_client.connect(url)
+    try:
+        found = (await client.jetstream().stream_info(name)).config
+        await client.jetstream().update_stream(found.evolve(**settings))
+    finally:
+        await client.close()
+
+
+def test_doctor_examines_the_queue(nats: NatsCluster, memory: Path) -> None:
+    target, config = f"{nats.url}/doctor", memory / "doctor.toml"
+    settings = f'workers = 1\nreplicate = "{target}"\n'
+    with replicated_servers(nats, "doctor", memory) as (first, _):
+        config.write_text(f'{settings}binlog-dir = "{first.folder}"\n')
+        cluster_status(target)
+        found = examined(config)
+        assert found["replicated log"][0] == found["standbys"][0] == "ok", found
+        assert f"primary 127.0.0.1:{first.port}, epoch " in found["replicated log"][1]
+        assert "1 standby, at most " in found["standbys"][1]
+        url = f"nats://127.0.0.1:{nats.ports[0]}"
+        asyncio.run(change_stream(url, "beanstalkd-doctor-0", max_msgs=10**9))
+        verdict, text, advice = examined(config)["replicated log"]
+        assert verdict == "problem" and "can lose jobs: max_msgs" in text and "correct" in advice
+        asyncio.run(change_stream(url, "beanstalkd-doctor-0", max_msgs=-1, num_replicas=1))
+        assert "can lose jobs: num_replicas" in examined(config)["replicated log"][1]
+        config.write_text(config.read_text() + "replicate-copies = 1\n")
+        verdict, text, advice = examined(config)["replicated log"]
+        assert verdict == "warning" and "1 copy" in text and "--replicas 3" in advice
+    config.write_text(f'binlog-dir = "{first.folder}"\nworkers = 1\n')
+    verdict, text, advice = examined(config)["replicated log"]
+    assert verdict == "unknown" and "replica.json" in text
+
+
+def test_without_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "CONNECT_S", 1.0)
+    config, server = tmp_path / "server.toml", f"127.0.0.1:{free_port()}"
+    target = f"nats://{server}/jobs"
+    config.write_text(f'binlog-dir = "{tmp_path}"\nworkers = 1\nreplicate = "{target}"\n')
+    found = examined(config)
+    assert set(found) == {"replicated log"}
+    verdict, text, advice = found["replicated log"]
+    assert verdict == "problem" and "start NATS" in advice
+    assert f"cannot connect to {server}: " in text and "Connect call failed" in text
+    assert text in Operator("").fail(2, "cluster", "status", target)
