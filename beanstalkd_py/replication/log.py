@@ -53,7 +53,7 @@ TOO_FEW_SERVERS = 10005
 
 LEASE = "lease"
 CONFIGURATION = "configuration"
-SERVER_PREFIX = "server."
+SERVER_PREFIX = "server"
 
 
 class LogUnavailableError(errors.ReplicationError):
@@ -379,12 +379,12 @@ class Log:
             await (await self._bucket()).delete(key, last=revision)
 
     async def keys(self, prefix: str) -> list[str]:
+        """Return the keys that begin with a prefix and a dot, also those that are removed."""
+        bucket = f"$KV.{self._target.bucket}."
         async with _translated():
-            try:
-                found = await (await self._bucket()).keys()
-            except nats.js.errors.NoKeysError:
-                return []
-        return sorted(key for key in found if key.startswith(prefix))
+            name = f"KV_{self._target.bucket}"
+            found = await self._jetstream.stream_info(name, f"{bucket}{prefix}.>")
+        return sorted(subject.removeprefix(bucket) for subject in found.state.subjects or ())
 
     async def _bucket(self) -> KeyValue:
         if self._keys is None:

@@ -1,4 +1,4 @@
-"""`cluster` and `doctor` on a replicated queue."""
+"""`cluster`, `doctor` and metrics of a replicated queue."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import nats as nats_client
 import pytest
 from cli.operator import Operator
+from processes import eventually
 from replication.nats_cluster import (
     NatsCluster,
     cluster_status,
     replicated_servers,
 )
+from server.metrics.scrape import Metrics, get
 from servers import free_port
 
 from beanstalkd_py.replication import cluster_status as status_module
@@ -100,6 +102,35 @@ def test_doctor_examines_the_queue(nats: NatsCluster, memory: Path) -> None:
     config.write_text(f'binlog-dir = "{first.folder}"\nworkers = 1\n')
     verdict, text, advice = examined(config)["replicated log"]
     assert verdict == "unknown" and "replica.json" in text
+
+
+@pytest.mark.costly
+def test_metrics_of_a_primary(nats: NatsCluster, memory: Path) -> None:
+    ports = [free_port(), free_port()]
+
+    def options(number: int) -> list[str]:
+        return [f"--metrics=127.0.0.1:{ports[number]}", "--replicate-lease=30s"]
+
+    def value(name: str) -> float:
+        return Metrics(get(ports[0], "/metrics").text).sum(f"beanstalkd_{name}")
+
+    with replicated_servers(nats, "metrics", memory, each=options) as (first, _):
+        epoch = cluster_status(f"{nats.url}/metrics")["epoch"]
+        assert value("replication_epoch") == epoch > 0
+        assert eventually(lambda: value("standbys") == 1, 15)
+        assert value("standby_behind_messages") < 1000
+        assert value("replicated_log_unavailable_seconds_total") == 0
+        first.relays.cut()
+        with first.running.connect() as client:
+            client.send(b"put 0 0 100 4\r\nbody\r\n")
+            assert eventually(lambda: value("replicated_log_wait_seconds") > 1, 15)
+            assert eventually(lambda: value("replicated_log_unavailable_seconds_total") > 0, 15)
+            assert value("replicated_log_up") == 0
+            first.relays.mend()
+            assert client.reply(15) == b"INSERTED 1\r\n"
+        assert eventually(lambda: value("replicated_log_up") == 1, 15), first.stderr()
+        assert eventually(lambda: value("replicated_log_wait_seconds") == 0, 15)
+        assert value("replicated_log_unavailable_seconds_total") > 0
 
 
 def test_without_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ and so does the server, which the service manager restarts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -26,6 +27,7 @@ from beanstalkd_py.core.shared_memory import (
     publish_stored_position,
     set_lease_end,
 )
+from beanstalkd_py.replication.cluster_status import ServerStatus, read_status
 from beanstalkd_py.replication.lease import Lease
 from beanstalkd_py.replication.log import Log, LogOptions, LogUnavailableError
 from beanstalkd_py.replication.node import Node
@@ -118,6 +120,11 @@ class Replicator:
         self._folders = [Path(folder) for folder in config.folders]
         self._stopping = asyncio.Event()
         self._unavailable = ""
+        self._unavailable_s = 0.0
+        self._waiting_since_mono: dict[int, float] = {}
+        """Since when bytes wait to be stored, by worker."""
+        self._standbys: list[ServerStatus] = []
+        """The running standbys that this primary knows of."""
         self._lease: Lease | None = None
         self._node: Node | None = None
 
@@ -167,7 +174,7 @@ class Replicator:
         self._node = node
         await node.open()
         self._parent.send(channel.READY)
-        reporting = asyncio.create_task(self._publish_reports(node))
+        reporting = asyncio.create_task(self._publish_reports(node, log))
         renewing = await self._stand_by(node, lease)
         serving = asyncio.create_task(self._serve(node, lease))
         tasks = [renewing, serving, reporting]
@@ -238,7 +245,9 @@ class Replicator:
                 continue  # the worker is changing it
             if position <= stored:
                 continue
+            self._waiting_since_mono[worker] = time.monotonic()
             await node.store(worker, position)
+            del self._waiting_since_mono[worker]
             stored = position
             if not is_complete:
                 if await first.wait() == 0:
@@ -248,9 +257,17 @@ class Replicator:
             self._publish_stored(worker, stored)
             await node.tidy(worker)
 
-    async def _publish_reports(self, node: Node) -> None:
+    async def _publish_reports(self, node: Node, log: Log) -> None:
+        """Report this server; a primary also reads the reports of the others."""
         while True:
             await node.report()
+            if self._lease is not None and self._lease.epoch:
+                # Reports that cannot be read must not end a primary.
+                with contextlib.suppress(errors.ReplicationError, TypeError):
+                    now_s, found = time.time(), await read_status(log)
+                    self._standbys = [
+                        one for one in found.servers if not one.is_primary and one.runs(now_s)
+                    ]
             await asyncio.sleep(REPORT_S)
 
     # --- the status -----------------------------------------------------------------------------
@@ -263,6 +280,8 @@ class Replicator:
             status = self._status()
             self._parent.send(channel.STATUS, asdict(status))
             reason, now_mono = status.unavailable, time.monotonic()
+            if reason:
+                self._unavailable_s += STATUS_S
             if not reason and logged:
                 LOGGER.log(NOTICE, "the replicated log is available again")
                 logged = ""
@@ -273,13 +292,24 @@ class Replicator:
 
     def _status(self) -> ReplicatorStatus:
         if self._node is None or self._lease is None:
-            return ReplicatorStatus(unavailable=self._unavailable)
+            return ReplicatorStatus(
+                unavailable=self._unavailable, unavailable_s=self._unavailable_s
+            )
         holder = self._lease.holder
         address = holder.address if holder is not None else ""
+        behind = self._node.behind
         if self._lease.epoch:
             address = self._config.options.replicate_address or ""
+            behind = max((one.behind for one in self._standbys), default=0)
+        now_mono = time.monotonic()
         return ReplicatorStatus(
-            address, self._lease.epoch, self._node.behind, self._node.unavailable
+            address,
+            self._lease.epoch,
+            behind,
+            self._node.unavailable,
+            self._unavailable_s,
+            len(self._standbys),
+            now_mono - min(self._waiting_since_mono.values(), default=now_mono),
         )
 
 
