@@ -12,9 +12,9 @@ from pathlib import Path
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_usage import folder_usage
 from beanstalkd_py.binlog.folders import Folder, holder_of, inspect_folder
-from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK
+from beanstalkd_py.binlog.layout import LOCK, REPLICA, TOP_LOCK
 from beanstalkd_py.binlog.verify import verify
-from beanstalkd_py.doctor import disk, folder, machine, service
+from beanstalkd_py.doctor import disk, folder, machine, replication, service
 from beanstalkd_py.doctor.finding import Finding, problem, unknown
 
 PROC = Path("/proc")
@@ -39,6 +39,7 @@ class Subject:
     control: str | None
     read_bytes: int
     timeout_s: float
+    replicated: replication.Queue | None = None
 
 
 def examine(subject: Subject) -> Iterator[Finding]:
@@ -62,6 +63,10 @@ def examine(subject: Subject) -> Iterator[Finding]:
             found = f"{error.filename or subject.binlog_dir}: {error.strerror}"
             yield problem("binlog folder", found, "run doctor as the server's user, or as root")
     yield control
+    if subject.replicated is not None:
+        yield from replication.examine_queue(subject.replicated)
+    elif binlog is not None and (binlog.top / REPLICA).exists():
+        yield replication.unknown_queue(binlog.top)
     yield from _machine(subject, pid, binlog, live)
     jump_s = (time.time() - begin_wall) - (time.monotonic() - begin_mono)
     yield machine.check_clock(machine.read_clock_state(), jump_s, newest_s, time.time())

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 from beanstalkd_py import errors
 from beanstalkd_py.replication.lease import Holder
-from beanstalkd_py.replication.log import CONFIGURATION, LEASE, SERVER_PREFIX, Log, StreamEnds
-from beanstalkd_py.replication.node import Configuration, ServerReport
+from beanstalkd_py.replication.log import (
+    CONFIGURATION,
+    LEASE,
+    SERVER_PREFIX,
+    Log,
+    StreamEnds,
+    WrongSequenceError,
+)
+from beanstalkd_py.replication.node import Configuration, ServerReport, key_of
+
+STALE_S = 15.0
+"""A server that has not reported this long does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +29,9 @@ class ServerStatus:
     is_primary: bool
     behind: int
     time_s: float
+
+    def runs(self, now_s: float) -> bool:
+        return now_s - self.time_s < STALE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +60,39 @@ async def read_status(log: Log) -> ClusterStatus:
         holder = Holder(**lease.value)
         holder = replace(holder, epoch=holder.epoch or lease.revision)
     streams = [await log.ends(worker) for worker in range(configuration.workers)]
+    servers = [_status_of(report, holder, streams) for report, _ in await _read_reports(log)]
+    return ClusterStatus(holder.address, holder.epoch, configuration.is_complete, streams, servers)
+
+
+async def forget_server(log: Log, address: str) -> None:
+    """Remove the report of a server that is gone for good.
+
+    Raises ReplicationError if there is none or if the server runs, LogUnavailableError.
+    """
+    reports = {report.address: (report, revision) for report, revision in await _read_reports(log)}
+    if address not in reports:
+        known = ", ".join(sorted(reports)) or "none"
+        raise errors.ReplicationError(f"no server {address} has reported; known servers: {known}")
+    report, revision = reports[address]
+    age_s = time.time() - report.time_s
+    if age_s < STALE_S:
+        text = f"server {address} runs, because it reported {age_s:.0f} s ago; stop it first"
+        raise errors.ReplicationError(text)
+    try:
+        await log.delete(key_of(address), revision)
+    except WrongSequenceError as error:
+        text = f"server {address} runs, because it reported right now; stop it first"
+        raise errors.ReplicationError(text) from error
+
+
+async def _read_reports(log: Log) -> list[tuple[ServerReport, int]]:
+    """Return the reports of all servers, each with its revision."""
     reports = []
     for key in await log.keys(SERVER_PREFIX):
         found = await log.get(key)
         if found is not None:
-            reports.append(ServerReport(**found.value))
-    servers = [_status_of(report, holder, streams) for report in reports]
-    return ClusterStatus(holder.address, holder.epoch, configuration.is_complete, streams, servers)
+            reports.append((ServerReport(**found.value), found.revision))
+    return reports
 
 
 def _status_of(report: ServerReport, holder: Holder, streams: list[StreamEnds]) -> ServerStatus:

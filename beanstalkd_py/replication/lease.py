@@ -12,6 +12,7 @@ could append to the streams.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -41,14 +42,15 @@ class Keys(Protocol):
 class Holder:
     """The value of the lease. `node` is a process; empty after the holder has given it up.
 
-    `address` is where clients reach it, HOST:PORT. `epoch` is the revision at which it was taken,
-    0 in the value that takes it.
+    `address` and `tls_address` are where clients reach it, HOST:PORT; the latter is empty if it
+    does not serve TLS. `epoch` is the revision at which it was taken, 0 in the value that takes it.
     """
 
     node: str
     address: str
     epoch: int = 0
     duration_s: float = 0.0
+    tls_address: str = ""
 
 
 def boot_ns() -> int:
@@ -59,15 +61,20 @@ def boot_ns() -> int:
 class Lease:
     """The lease as this server sees it. `holder` is the last one that was read, None for nobody."""
 
-    def __init__(self, keys: Keys, node: str, address: str, duration_s: float) -> None:
+    def __init__(
+        self, keys: Keys, node: str, address: str, duration_s: float, tls_address: str = ""
+    ) -> None:
         self._keys = keys
         self._node = node
         self.address = address
+        self._tls_address = tls_address
         self.duration_s = duration_s
         self._revision = 0
         self._unchanged_since_ns = 0
         self._observed_ns = 0
         self.holder: Holder | None = None
+        self.primary_changed: Callable[[Holder | None], None] = lambda primary: None
+        """Called with the new `other_primary` when that is another process."""
         self.epoch = 0
         """The epoch of this server as the primary, else 0."""
         self.end_ns = 0
@@ -76,6 +83,12 @@ class Lease:
     @property
     def has_ended(self) -> bool:
         return boot_ns() > self.end_ns
+
+    @property
+    def other_primary(self) -> Holder | None:
+        """The primary, None for nobody or this server: after a restart, its previous process."""
+        holder = self.holder
+        return None if holder is None or holder.address in ("", self.address) else holder
 
     async def observe(self) -> bool:
         """Read the lease; return whether it may be taken. Raises LogUnavailableError."""
@@ -91,7 +104,10 @@ class Lease:
         if revision != self._revision or self._unchanged_since_ns == 0 or is_late:
             self._revision = revision
             self._unchanged_since_ns = boot_ns()
+            previous = self.other_primary
             self.holder = None if record is None else Holder(**record.value)
+            if _node(self.other_primary) != _node(previous):
+                self.primary_changed(self.other_primary)
         # This server's own is a taking whose outcome it did not learn.
         if self.holder is None or self.holder.node in ("", self._node):
             return True
@@ -103,7 +119,7 @@ class Lease:
         """Take the lease as it was observed; return False if another server was faster."""
         began_ns = boot_ns()
         try:
-            revision = await self._write(Holder(self._node, self.address, 0, self.duration_s))
+            revision = await self._write(self._holder())
         except WrongSequenceError:
             self._unchanged_since_ns = 0
             return False
@@ -114,9 +130,8 @@ class Lease:
     async def renew(self) -> None:
         """Extend the lease. Raises LogUnavailableError, or ReplicationError if it is lost."""
         began_ns = boot_ns()
-        mine = Holder(self._node, self.address, self.epoch, self.duration_s)
         try:
-            revision = await self._write(mine)
+            revision = await self._write(self._holder())
         except WrongSequenceError as error:
             # An earlier renewal of unknown outcome may have arrived.
             record = await self._keys.get(LEASE)
@@ -132,9 +147,16 @@ class Lease:
         await self._write(Holder("", "", self.epoch, self.duration_s))
         self.end_ns = 0
 
+    def _holder(self) -> Holder:
+        return Holder(self._node, self.address, self.epoch, self.duration_s, self._tls_address)
+
     async def _write(self, holder: Holder) -> int:
         return await self._keys.put(LEASE, asdict(holder), self._revision)
 
     def _held(self, revision: int, began_ns: int) -> None:
         self._revision = revision
         self.end_ns = began_ns + int((self.duration_s - MARGIN_S) * NS_PER_S)
+
+
+def _node(holder: Holder | None) -> str:
+    return "" if holder is None else holder.node

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import nats
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
@@ -54,7 +53,7 @@ TOO_FEW_SERVERS = 10005
 
 LEASE = "lease"
 CONFIGURATION = "configuration"
-SERVER_PREFIX = "server."
+SERVER_PREFIX = "server"
 
 
 class LogUnavailableError(errors.ReplicationError):
@@ -144,22 +143,36 @@ class Log:
             except (OSError, ssl.SSLError) as error:
                 text = f"cannot read {options.ca}: {error}"
                 raise errors.ReplicationError(text) from error
+        failures: list[Exception] = []
+
+        async def keep(error: Exception) -> None:
+            """Keep the error of a connection; later ones also show in the calls."""
+            failures[:] = [error]
+
+        client = Client()
         async with _translated():
             try:
-                client = await nats.connect(
-                    list(target.servers),
-                    allow_reconnect=True,
-                    max_reconnect_attempts=-1,
-                    reconnect_time_wait=RECONNECT_S,
-                    connect_timeout=int(CONNECT_S),
-                    ping_interval=1,
-                    max_outstanding_pings=3,
-                    user_credentials=options.credentials,
-                    tls=tls,
-                    error_cb=_ignore,
-                )
-            except nats.errors.AuthorizationError as error:
-                raise errors.ReplicationError(f"NATS refuses the connection: {error}") from error
+                # A limit, because nats-py would try for ever.
+                async with asyncio.timeout(CONNECT_S * len(target.servers)):
+                    await client.connect(
+                        list(target.servers),
+                        allow_reconnect=True,
+                        max_reconnect_attempts=-1,
+                        reconnect_time_wait=RECONNECT_S,  # type: ignore[arg-type]
+                        connect_timeout=int(CONNECT_S),
+                        ping_interval=1,
+                        max_outstanding_pings=3,
+                        user_credentials=options.credentials,
+                        tls=tls,
+                        error_cb=keep,
+                    )
+            except TimeoutError as error:
+                await client.close()
+                reason = str(failures[0]) if failures else "no answer"
+                if failures and isinstance(failures[0], nats.errors.AuthorizationError):
+                    text = f"NATS refuses the connection: {reason}"
+                    raise errors.ReplicationError(text) from error
+                raise TimeoutError(f"cannot connect to {target}: {reason}") from error
         if client.max_payload < MOST_BYTES + HEADER_BYTES:
             raise errors.ReplicationError(
                 f"NATS accepts messages of {client.max_payload} bytes only; set max_payload to at"
@@ -174,9 +187,9 @@ class Log:
     # --- streams ------------------------------------------------------------------------------
 
     async def create(self, workers: int) -> None:
-        """Create the bucket and the streams that do not exist, and check those that do.
+        """Create the bucket and the streams that do not exist, and check all settings.
 
-        Raises ReplicationError if their settings would lose something.
+        Raises as `check_settings`.
         """
         async with _translated():
             for worker in range(workers):
@@ -190,14 +203,36 @@ class Log:
                     replicas=self._options.replicas,
                     storage=StorageType.FILE,
                 )
-            name = f"KV_{self._target.bucket}"
-            found = (await self._jetstream.stream_info(name)).config
-        faults = {
-            "allow_direct": not found.allow_direct,
-            "max_age": not found.max_age,
-            "num_replicas": (found.num_replicas or 1) >= self._options.replicas,
-        }
-        _check_settings(name, faults)
+        await self.check_settings(workers)
+
+    async def check_settings(self, workers: int) -> int:
+        """Return the smallest number of copies of the bucket and the streams.
+
+        Raises ReplicationError if their settings would lose something.
+        """
+        bucket = f"KV_{self._target.bucket}"
+        copies = []
+        for name in (bucket, *map(self._target.stream, range(workers))):
+            async with _translated():
+                found = (await self._jetstream.stream_info(name)).config
+            copies.append(found.num_replicas or 1)
+            faults = {
+                "max_age": not found.max_age,
+                "num_replicas": copies[-1] >= self._options.replicas,
+            }
+            if name == bucket:
+                faults |= {"allow_direct": not found.allow_direct}
+            else:
+                faults |= {
+                    "retention": found.retention == RetentionPolicy.LIMITS,
+                    "discard": found.discard == DiscardPolicy.NEW,
+                    "storage": found.storage == StorageType.FILE,
+                    "max_msgs": (found.max_msgs or -1) < 0,
+                    "max_msgs_per_subject": (found.max_msgs_per_subject or -1) < 0,
+                    "deny_delete": bool(found.deny_delete),
+                }
+            _check_settings(name, faults)
+        return min(copies)
 
     async def _create_stream(self, worker: int) -> None:
         wanted = StreamConfig(
@@ -213,20 +248,9 @@ class Log:
             max_age=0,
         )
         try:
-            found = (await self._jetstream.stream_info(self._target.stream(worker))).config
+            await self._jetstream.stream_info(self._target.stream(worker))
         except nats.js.errors.NotFoundError:
-            found = (await self._jetstream.add_stream(wanted)).config
-        faults = {
-            "retention": found.retention == RetentionPolicy.LIMITS,
-            "discard": found.discard == DiscardPolicy.NEW,
-            "storage": found.storage == StorageType.FILE,
-            "max_age": not found.max_age,
-            "max_msgs": (found.max_msgs or -1) < 0,
-            "max_msgs_per_subject": (found.max_msgs_per_subject or -1) < 0,
-            "deny_delete": bool(found.deny_delete),
-            "num_replicas": (found.num_replicas or 1) >= self._options.replicas,
-        }
-        _check_settings(self._target.stream(worker), faults)
+            await self._jetstream.add_stream(wanted)
 
     async def ends(self, worker: int) -> StreamEnds:
         """Return the ends of a stream, as its leader knows them."""
@@ -349,13 +373,18 @@ class Log:
         async with _translated():
             await (await self._bucket()).put(key, json.dumps(value).encode())
 
-    async def keys(self, prefix: str) -> list[str]:
+    async def delete(self, key: str, revision: int) -> None:
+        """Remove a key that has this revision."""
         async with _translated():
-            try:
-                found = await (await self._bucket()).keys()
-            except nats.js.errors.NoKeysError:
-                return []
-        return sorted(key for key in found if key.startswith(prefix))
+            await (await self._bucket()).delete(key, last=revision)
+
+    async def keys(self, prefix: str) -> list[str]:
+        """Return the keys that begin with a prefix and a dot, also those that are removed."""
+        bucket = f"$KV.{self._target.bucket}."
+        async with _translated():
+            name = f"KV_{self._target.bucket}"
+            found = await self._jetstream.stream_info(name, f"{bucket}{prefix}.>")
+        return sorted(subject.removeprefix(bucket) for subject in found.state.subjects or ())
 
     async def _bucket(self) -> KeyValue:
         if self._keys is None:
@@ -370,7 +399,3 @@ def _check_settings(stream: str, faults: Mapping[str, bool]) -> None:
             f"stream {stream} has settings that can lose jobs: {', '.join(wrong)}; correct them, or"
             " use another name and let the server create the stream"
         )
-
-
-async def _ignore(error: Exception) -> None:
-    """Errors of the connection show in the calls."""

@@ -94,7 +94,7 @@ def _difference(damaged: Sequence[Path]) -> str:
 
 
 def key_of(address: str) -> str:
-    return SERVER_PREFIX + re.sub("[^A-Za-z0-9.-]", "_", address)
+    return f"{SERVER_PREFIX}." + re.sub("[^A-Za-z0-9.-]", "_", address)
 
 
 class Node:

@@ -132,7 +132,6 @@ class StreamWriter:
             try:
                 await self._log.append(self._worker, pieces, self.state.sequence)
                 stored = len(pieces)
-                self.unavailable = ""
             except (LogUnavailableError, WrongSequenceError) as error:
                 stored = await self._count_stored(pieces)
                 if not stored:
@@ -140,6 +139,7 @@ class StreamWriter:
             for piece in pieces[:stored]:
                 self.state.add(piece, self.state.sequence + 1)
             pieces = pieces[stored:]
+        self.unavailable = ""
 
     async def _count_stored(self, pieces: Sequence[Piece]) -> int:
         """Return how many of the pieces an append of unknown outcome has stored (W2)."""

@@ -25,6 +25,9 @@ class Target:
     def bucket(self) -> str:
         return f"beanstalkd-{self.name}"
 
+    def __str__(self) -> str:
+        return ", ".join(server.partition("//")[2] for server in self.servers)
+
     def stream(self, worker: int) -> str:
         return f"beanstalkd-{self.name}-{worker}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from beanstalkd_py.binlog.file_walk import Damage
 from beanstalkd_py.binlog.folders import Folder, inspect_folder
 from beanstalkd_py.binlog.layout import WHOLE, Layout
 from beanstalkd_py.binlog.verify import Verdict as Verified
-from beanstalkd_py.doctor import disk, folder, machine, service
+from beanstalkd_py.doctor import disk, folder, machine, replication, service
 from beanstalkd_py.doctor.finding import GIB, MIB, Finding
+from beanstalkd_py.replication.cluster_status import ClusterStatus, ServerStatus
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -292,6 +294,49 @@ def test_kernel_settings() -> None:
     check(machine.check_kernel("6.1.0-25-amd64"), "ok")
     check(machine.check_kernel("3.10.0-1160.el7"), "problem", "4.14")
     check(machine.check_kernel("plan9"), "unknown")
+
+
+PRIMARY, STANDBY = ServerStatus("a:1", True, 0, 1000.0), ServerStatus("b:1", False, 9, 1000.0)
+
+
+def queue(*servers: ServerStatus, primary: str = "a:1", is_complete: bool = True) -> ClusterStatus:
+    return ClusterStatus(primary, 7, is_complete, [], list(servers))
+
+
+@pytest.mark.parametrize(
+    ("status", "copies", "verdict", "words"),
+    [
+        (queue(), 3, "ok", ["primary a:1, epoch 7, 3 copies"]),
+        (queue(), 5, "ok", ["5 copies"]),
+        (queue(), 2, "warning", ["2 copies", "--replicate-copies 3"]),
+        (queue(is_complete=False), 3, "warning", ["without all jobs", "keep the first server"]),
+        (queue(primary=""), 3, "problem", ["no server is the primary"]),
+    ],
+)
+def test_replicated_log(status: ClusterStatus, copies: int, verdict: str, words: list[str]) -> None:
+    check(replication.check_log(status, copies), verdict, *words)
+
+
+@pytest.mark.parametrize(
+    ("servers", "now_s", "verdict", "words"),
+    [
+        ([PRIMARY, STANDBY], 1014.0, "ok", ["1 standby, at most 9 messages behind"]),
+        ([PRIMARY, STANDBY], 1016.0, "warning", ["none is running", "--replicate"]),
+        ([PRIMARY], 1000.0, "warning", ["none is running"]),
+        ([replace(STANDBY, behind=10_001), STANDBY], 1000.0, "warning", ["10001 messages behind"]),
+        (
+            [STANDBY, replace(STANDBY, address="c:1", time_s=900.0)],
+            1000.0,
+            "warning",
+            ["c:1 has not reported for 100 s", "cluster forget nats://n/jobs c:1"],
+        ),
+        ([STANDBY, replace(PRIMARY, time_s=900.0)], 1000.0, "ok", ["1 standby"]),
+    ],
+)
+def test_standbys(
+    servers: list[ServerStatus], now_s: float, verdict: str, words: list[str]
+) -> None:
+    check(replication.check_standbys(queue(*servers), "nats://n/jobs", now_s), verdict, *words)
 
 
 def test_a_running_server(tmp_path: Path) -> None:

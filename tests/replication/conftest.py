@@ -1,14 +1,31 @@
-"""Short times for servers on a log in memory, which is available again at once."""
+"""NATS servers for a module; short times for servers on a log in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from replication.nats_cluster import NatsCluster, memory_folder, nats_cluster
 
 from beanstalkd_py.replication import lease, node, stream_writer
 
 
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    with memory_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def nats(memory: Path) -> Iterator[NatsCluster]:
+    with nats_cluster(memory) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is available again at once."""
     for module in (node, stream_writer):
         monkeypatch.setattr(module, "RETRY_S", 0.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -11,9 +12,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from replication.relay import Relays
 from servers import READY_LINE, Server, free_port, our_command
@@ -200,16 +202,24 @@ def restarting(servers: Sequence[ReplicatedServer]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replicated_servers(
-    cluster: NatsCluster, name: str, folder: Path, count: int = 2, *options: str
+    cluster: NatsCluster,
+    name: str,
+    folder: Path,
+    count: int = 2,
+    *options: str,
+    each: Callable[[int], Sequence[str]] = lambda number: (),
 ) -> Iterator[list[ReplicatedServer]]:
-    """Start servers; the first one begins the queue. Yields them when all follow."""
+    """Start servers; the first one begins the queue. Yields them when all follow.
+
+    `each` returns further options of a server, by its number.
+    """
     stack = contextlib.ExitStack()
     servers = []
     for number in range(count):
         relays = Relays(cluster.ports)
         stack.enter_context(relays.open())
         path = folder / f"{name}-{number}"
-        servers.append(ReplicatedServer(relays, name, path, *options))
+        servers.append(ReplicatedServer(relays, name, path, *options, *each(number)))
     try:
         servers[0].start()
         servers[0].wait_until(READY_LINE)
@@ -222,6 +232,19 @@ def replicated_servers(
             if server.process is not None:
                 server.process.kill()
         stack.close()
+
+
+def cluster_status(target: str) -> dict[str, Any]:
+    """Return the status when both servers have reported, which they do soon after their start."""
+    command = [sys.executable, "-m", "beanstalkd_py", "cluster", "status", "--json", target]
+    end = time.monotonic() + READY_S
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        if done.returncode == 0:
+            found: dict[str, Any] = json.loads(done.stdout)
+            if len(found["servers"]) == 2:
+                return found
+        assert done.returncode in (0, 1) and time.monotonic() < end, done.stdout + done.stderr
 
 
 def wait_for_primary(servers: list[ReplicatedServer]) -> ReplicatedServer:

@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
+import ssl
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+import trustme
+from processes import eventually
 from replication.nats_cluster import (
     LEASE_S,
     READY_S,
     NatsCluster,
+    ReplicatedServer,
     answers,
-    memory_folder,
-    nats_cluster,
+    cluster_status,
     replicated_servers,
     wait_for_primary,
 )
+from replication.relay import Relays
+from server.tls.tls_servers import Both, Files, ask, can_connect
+from servers import free_port
 from wire import Client
 
 from beanstalkd_py.replication.replica_state import load_replica
 
 PUT = b"put 0 0 100 4\r\nbody\r\n"
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    with memory_folder() as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def nats(memory: Path) -> Iterator[NatsCluster]:
-    with nats_cluster(memory) as cluster:
-        yield cluster
-
-
-def cluster_status(target: str) -> dict[str, Any]:
-    """Return the status when both servers have reported, which they do soon after their start."""
-    command = [sys.executable, "-m", "beanstalkd_py", "cluster", "status", "--json", target]
-    end = time.monotonic() + READY_S
-    while True:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-        if done.returncode == 0:
-            found: dict[str, Any] = json.loads(done.stdout)
-            if len(found["servers"]) == 2:
-                return found
-        assert done.returncode in (0, 1) and time.monotonic() < end, done.stdout + done.stderr
 
 
 def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> None:
@@ -102,6 +78,49 @@ def processes_of(group: int) -> list[int]:
 
 def open_files(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def certificate_of(client: ssl.SSLSocket) -> bytes | None:
+    return client.getpeercert(binary_form=True)
+
+
+def test_tls_clients_reach_the_primary_and_the_next_one(nats: NatsCluster, memory: Path) -> None:
+    authority = trustme.CA()
+    folders = [memory / "tls-files-0", memory / "tls-files-1"]
+    for folder in folders:
+        folder.mkdir()
+    files = [Files(folder, authority) for folder in folders]
+    ports = [free_port() for _ in files]
+
+    def options(number: int) -> list[str]:
+        return [f"--tls-listen=127.0.0.1:{ports[number]}", *files[number].arguments]
+
+    with replicated_servers(nats, "tls", memory, each=options) as servers:
+        parts = zip(servers, ports, files, strict=True)
+        first, second = (Both(server.running, *rest) for server, *rest in parts)
+        assert eventually(lambda: can_connect(first), READY_S)
+        with first.connect() as near, second.connect() as far:
+            assert certificate_of(near) == certificate_of(far) == files[0].certificate()
+            assert ask(far, PUT) == b"INSERTED 1\r\n"
+            assert ask(near, b"stats-job 1\r\n").startswith(b"OK")
+            files[1].renew()  # while that server stands by
+            assert servers[0].stop() == 0
+            assert far.recv(1) == b""
+        assert eventually(lambda: can_connect(second), READY_S)
+        with second.connect() as client:
+            assert certificate_of(client) == files[1].certificate()
+            assert ask(client, b"stats-job 1\r\n").startswith(b"OK")
+
+
+def test_a_server_that_cannot_reach_nats_reports_it(tmp_path: Path) -> None:
+    relays = Relays([free_port()])
+    with relays.open():
+        server = ReplicatedServer(relays, "nowhere", tmp_path / "nowhere")
+        server.start()
+        try:
+            server.wait_until("the replicated log is not available: NATS: cannot connect to ")
+        finally:
+            assert server.stop() == 0
 
 
 @pytest.mark.costly

@@ -23,7 +23,8 @@ def test_a_silent_replicator_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
     theirs.set_inheritable(False)
     process = ChildProcess(0, pid, Channel(ours), socket.socket())
-    supervisor = ReplicatorSupervisor(process)
+    ended: list[int] = []
+    supervisor = ReplicatorSupervisor(process, ended.append)
     running = gevent.spawn(supervisor.run)
     begun = time.monotonic()
     for _ in range(10):  # it reports and answers for a second
@@ -34,4 +35,5 @@ def test_a_silent_replicator_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     gevent.sleep(0.8)
     theirs.close()  # as the end of the process does
     assert running.get(timeout=10) == 128 + signal.SIGKILL
+    assert ended == [128 + signal.SIGKILL]
     assert 1.5 < time.monotonic() - begun < 5

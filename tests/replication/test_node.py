@@ -277,6 +277,27 @@ def test_a_primary_stores_nothing_after_the_fence_of_the_next(tmp_path: Path) ->
     run(test)
 
 
+def test_a_log_that_stored_late_is_available(tmp_path: Path) -> None:
+    """The append fails and arrives later, so no other one follows."""
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+
+    async def test() -> None:
+        log = MemoryLog(cluster)
+        node = await primary(log, tmp_path / "a")
+        (tmp_path / "a/binlog.2").write_bytes(HEADER)
+        log.is_cut_off = True
+        storing = asyncio.create_task(node.store(0, end_of(tmp_path / "a")))
+        while not node.unavailable:
+            await asyncio.sleep(0)
+        log.deliver()
+        log.is_cut_off = False
+        await storing
+        assert node.unavailable == ""
+
+    run(test)
+
+
 def test_a_standby_that_missed_a_purge_begins_again(tmp_path: Path) -> None:
     cluster = MemoryCluster()
     begin_queue(cluster, tmp_path / "a")

@@ -1,12 +1,14 @@
-"""`beanstalkd-py cluster`: the state of a replicated queue."""
+"""`beanstalkd-py cluster`: the servers of a replicated queue."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,21 +20,26 @@ from beanstalkd_py.cli.output import write_json, write_line
 
 if TYPE_CHECKING:
     from beanstalkd_py.replication.cluster_status import ClusterStatus
+    from beanstalkd_py.replication.log import Log
 
 DEGRADED = 1
-STALE_S = 15.0
-"""A server that has not reported this long does not run."""
+
+Result = TypeVar("Result")
+
+_TARGET = click.argument("target", metavar="nats://HOST,.../NAME")
+_CREDS = file_option("--creds", "Credentials for NATS, a file of nsc.")
+_TLS_CA = file_option("--tls-ca", "Trust NATS servers with certificates of these CAs; PEM.")
 
 
 @click.group(cls=CommandGroup, context_settings=CONTEXT)
 def cluster() -> None:
-    """Show the servers of a replicated queue."""
+    """Show the servers of a replicated queue, or forget one."""
 
 
 @cluster.command()
-@click.argument("target", metavar="nats://HOST,.../NAME")
-@file_option("--creds", "Credentials for NATS, a file of nsc.")
-@file_option("--tls-ca", "Trust NATS servers with certificates of these CAs; PEM.")
+@_TARGET
+@_CREDS
+@_TLS_CA
 @AS_JSON
 def status(target: str, creds: str | None, tls_ca: str | None, as_json: bool) -> int:
     """Show the primary and the standbys of a replicated queue.
@@ -46,31 +53,62 @@ def status(target: str, creds: str | None, tls_ca: str | None, as_json: bool) ->
     Exit status 1 without a primary or without a running standby, 2 for a usage error or if NATS
     does not answer.
     """
-    if find_spec("nats") is None:
-        text = "cluster requires nats-py; run pip install 'beanstalkd_py[replication]'"
-        raise errors.ToolUsageError(text)
-    found = asyncio.run(_read(target, creds, tls_ca))
+    from beanstalkd_py.replication.cluster_status import read_status
+
+    found = _with_log(read_status, target, creds, tls_ca)
     now_s = time.time()
-    running = [one for one in found.servers if now_s - one.time_s < STALE_S]
     if as_json:
         write_json(asdict(found))
     else:
         _write(found, now_s)
-    has_standby = any(not one.is_primary for one in running)
+    has_standby = any(one.runs(now_s) and not one.is_primary for one in found.servers)
     return 0 if found.primary and has_standby else DEGRADED
 
 
-async def _read(target: str, creds: str | None, tls_ca: str | None) -> ClusterStatus:
-    from beanstalkd_py.replication.cluster_status import read_status
+@cluster.command()
+@_TARGET
+@click.argument("address", metavar="HOST:PORT")
+@_CREDS
+@_TLS_CA
+def forget(target: str, address: str, creds: str | None, tls_ca: str | None) -> None:
+    """Forget a server that is gone for good.
+
+    Removes it from `cluster status`. HOST:PORT is its address there. A server that starts again is
+    known again.
+
+    \b
+    Example:
+      beanstalkd-py cluster forget nats://nats-1,nats-2,nats-3/jobs queue-3:11300
+
+    Exit status 2 if the server is unknown or runs, for a usage error or if NATS does not answer.
+    """
+    from beanstalkd_py.replication.cluster_status import forget_server
+
+    _with_log(partial(forget_server, address=address), target, creds, tls_ca)
+
+
+def _with_log(
+    call: Callable[[Log], Coroutine[Any, Any, Result]],
+    target: str,
+    creds: str | None,
+    tls_ca: str | None,
+) -> Result:
+    """Connect to a replicated log, and return the result of `call`. Raises ToolUsageError."""
+    if find_spec("nats") is None:
+        text = "cluster requires nats-py; run pip install 'beanstalkd_py[replication]'"
+        raise errors.ToolUsageError(text)
     from beanstalkd_py.replication.log import Log, LogOptions
     from beanstalkd_py.replication.target import parse_target
 
-    try:
+    async def run() -> Result:
         log = await Log.connect(parse_target(target), LogOptions(creds, tls_ca))
         try:
-            return await read_status(log)
+            return await call(log)
         finally:
             await log.close()
+
+    try:
+        return asyncio.run(run())
     except (errors.ReplicationError, errors.UsageError) as error:
         raise errors.ToolUsageError(str(error)) from error
 
@@ -86,6 +124,6 @@ def _write(found: ClusterStatus, now_s: float) -> None:
     for one in found.servers:
         age_s = now_s - one.time_s
         role = "primary" if one.is_primary else f"standby, {one.behind} messages behind"
-        if age_s >= STALE_S:
+        if not one.runs(now_s):
             role = f"does not run; last report {age_s:.0f} s ago"
         write_line(f"server {one.address}: {role}")

@@ -27,7 +27,7 @@ _CHECK_WIDTH = 14
 @folder_option("-b --binlog-dir", "Binlog folder.")
 @option(
     "--config",
-    "Configuration file of the server, for its folder, address, workers and user.",
+    "Configuration file of the server, for its folder, address, workers, user and replication.",
     click.Path(exists=True, dir_okay=False),
     metavar="FILE",
 )
@@ -81,6 +81,7 @@ def _subject(
 ) -> Subject:
     from beanstalkd_py.cli.server.serve import serve, serve_options
     from beanstalkd_py.doctor.examination import BOUNDED, FULL, QUICK, Subject
+    from beanstalkd_py.doctor.replication import Queue
     from beanstalkd_py.server.options import ServeOptions
 
     configured = ServeOptions()
@@ -90,6 +91,14 @@ def _subject(
     if configured.address_given:
         listen = configured.listen
         address = listen if listen.startswith("unix:") else f"{listen}:{configured.port}"
+    replicated = None
+    if configured.replicate is not None:
+        replicated = Queue(
+            configured.replicate,
+            configured.replicate_creds,
+            configured.replicate_tls_ca,
+            configured.replicate_copies,
+        )
     folder = binlog_dir or configured.binlog_dir
     return Subject(
         address=address,
@@ -100,6 +109,7 @@ def _subject(
         control=configured.control,
         read_bytes=QUICK if quick else FULL if full else BOUNDED,
         timeout_s=server.timeout_s,
+        replicated=replicated,
     )
 
 

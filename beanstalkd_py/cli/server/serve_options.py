@@ -243,7 +243,6 @@ def check_replication_options(params: Mapping[str, Any]) -> None:
 
 _NOT_REPLICATED = {
     "history": "option --history",
-    "tls_listen": "option --tls-listen",
     "schedules": "a schedule",
 }
 """What a standby does not take over."""

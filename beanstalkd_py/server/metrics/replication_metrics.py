@@ -6,10 +6,19 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from beanstalkd_py.server.metrics.families import gauge
+from beanstalkd_py.server.metrics.families import counter, gauge
 from beanstalkd_py.server.process.messages import ReplicatorStatus
 
 
 def replication_metrics(status: ReplicatorStatus) -> Iterator[Metric]:
     text = "0 while the replicated log does not answer, and replies wait for it."
     yield gauge("replicated_log_up", text, not status.unavailable)
+    text = "Time without an answer of the replicated log since this server's start."
+    yield counter("replicated_log_unavailable_seconds", text, status.unavailable_s)
+    text = "For how long the oldest bytes have waited for the replicated log; 0 if none wait."
+    yield gauge("replicated_log_wait_seconds", text, status.waiting_s)
+    text = "Epoch of this primary; a failover raises it."
+    yield gauge("replication_epoch", text, status.epoch)
+    yield gauge("standbys", "Running standbys.", status.standbys)
+    text = "Messages that the last of the running standbys lacked when it reported."
+    yield gauge("standby_behind_messages", text, status.behind)

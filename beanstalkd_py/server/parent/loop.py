@@ -34,7 +34,7 @@ from beanstalkd_py.server.options import ServeOptions, auto_tls_processes
 from beanstalkd_py.server.parent.ready_line import ready_line
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
+from beanstalkd_py.server.process.exit_status import EXIT_OK
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.launch import (
     ARCHIVER_MODULE,
@@ -111,7 +111,7 @@ class ParentLoop:
             self._helpers.append(self._archiver)
         self._replicator = None
         if setup.replication is not None:
-            self._replicator = ReplicatorSupervisor(setup.replication.process)
+            self._replicator = ReplicatorSupervisor(setup.replication.process, self._end_term)
             self._helpers.append(self._replicator)
         self._control = self._new_control()
         self._metrics = self._new_metrics()
@@ -129,8 +129,7 @@ class ParentLoop:
         if self._metrics is not None:
             self._metrics.start()
         for helper in self._helpers:
-            run = helper.run if helper is not self._replicator else self._supervise_replicator
-            self._spawn(run)
+            self._spawn(helper.run)
         self._spawn(self._report_start)
         self._spawn(self._report_restarting)
         try:
@@ -435,15 +434,12 @@ class ParentLoop:
         elif not self._stopping:
             self._stop()
 
-    def _supervise_replicator(self) -> None:
-        """Stop the server when the replicator ends, because nothing can be acknowledged then."""
-        assert self._replicator is not None
-        status = self._replicator.run()
-        if not self._replicator.is_stopping:
-            set_lease_end(self._shared.pointer, LEASE_ENDED)
-            self._status = self._status or status or EXIT_ERROR
-            if not self._stopping:
-                self._stop()
+    def _end_term(self, status: int) -> None:
+        """Stop the server after the end of the replicator, because no reply may be sent."""
+        set_lease_end(self._shared.pointer, LEASE_ENDED)
+        self._status = self._status or status
+        if not self._stopping:
+            self._stop()
 
     def worker_ready(self, worker: WorkerSupervisor) -> None:
         """Hand connections to the worker. Accepting starts when all workers have been ready."""

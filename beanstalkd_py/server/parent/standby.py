@@ -156,7 +156,9 @@ def _start(setup: ServerSetup, shared_fd: int) -> Replication:
     stored = [os.eventfd(0, flags) for _ in range(count)]
     replication = Replication(process, offered, stored)
     for listener in setup.sockets.clients:
-        process.channel.send(channel.LISTENER, fd=listener.socket.fileno())
+        process.channel.send(channel.LISTENER, False, fd=listener.socket.fileno())
+    if setup.sockets.tls is not None:
+        process.channel.send(channel.LISTENER, True, fd=setup.sockets.tls.socket.fileno())
     for worker in range(count):
         process.channel.send(channel.OFFERED, worker, fd=offered[worker])
         process.channel.send(channel.STORED, worker, fd=stored[worker])

@@ -203,6 +203,7 @@ def serve(
                 setup.replication = stand_by(setup, shared_fd)
                 if setup.replication is None:
                     return EXIT_OK
+                _renew_certificates(setup)
         except BaseException:
             if first_worker is not None:
                 first_worker.kill()  # because it would keep stderr open after the parent's end
@@ -237,6 +238,19 @@ def _open_other_sockets(setup: ServerSetup, user: struct_passwd | None) -> None:
     if options.metrics is not None:
         sockets.metrics = listeners.bind(parse_endpoint(options.metrics, "--metrics"))
         LOGGER.info("metrics on %s", sockets.metrics)
+
+
+def _renew_certificates(setup: ServerSetup) -> None:
+    """Read the certificates that a standby has read at its start, because they may be expired."""
+    if setup.certificates is None:
+        return
+    from beanstalkd_py.server.logging.setup import LOGGER
+    from beanstalkd_py.server.tls.certificates import read_certificates
+
+    try:
+        setup.certificates = read_certificates(setup.options)
+    except errors.UsageError as error:
+        LOGGER.error("%s; using the certificates of the start", error)
 
 
 def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:

@@ -10,7 +10,7 @@ closes its end, which the other side reads as the end of messages.
                     ["offered", worker], ["stored", worker]
                                             to a replicated worker and to the replicator, with an
                                             eventfd of csrc/api/replication.h
-                    ["listener"]            to the replicator, with a listening socket
+                    ["listener", is_tls]    to the replicator, with a listening socket
                     ["begin"]               to the replicator, after these
                     ["ping"], ["stop"]
                     ["primary"]             to a replicated worker: this server may serve

@@ -53,10 +53,17 @@ class ReplicatorStatus:
     """`behind` is the number of messages that a standby has not read.
 
     `primary` is the address of the primary, empty if there is none. `unavailable` is the last error
-    of the log, empty if it answers. `epoch` is 0 for a standby.
+    of the log, empty if it answers, and `unavailable_s` the time without an answer since the start
+    of the process. `epoch` is 0 for a standby.
+
+    Of a primary: `standbys` is the number of running ones, and `behind` is of the last one.
+    `waiting_s` is for how long the oldest bytes have waited to be stored.
     """
 
     primary: str = ""
     epoch: int = 0
     behind: int = 0
     unavailable: str = ""
+    unavailable_s: float = 0.0
+    standbys: int = 0
+    waiting_s: float = 0.0

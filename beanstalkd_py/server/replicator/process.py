@@ -9,6 +9,7 @@ and so does the server, which the service manager restarts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -26,6 +27,7 @@ from beanstalkd_py.core.shared_memory import (
     publish_stored_position,
     set_lease_end,
 )
+from beanstalkd_py.replication.cluster_status import ServerStatus, read_status
 from beanstalkd_py.replication.lease import Lease
 from beanstalkd_py.replication.log import Log, LogOptions, LogUnavailableError
 from beanstalkd_py.replication.node import Node
@@ -55,6 +57,7 @@ class Descriptors:
     """The descriptors that the parent sends before BEGIN, eventfds by worker."""
 
     listeners: list[socket.socket] = field(default_factory=list)
+    tls_listener: socket.socket | None = None
     offered: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
 
@@ -86,8 +89,10 @@ def _receive(parent: channel.Channel) -> Descriptors | None:
     while True:
         message, fd = parent.receive_with_fd()
         match message:
-            case [channel.LISTENER] if fd is not None:
+            case [channel.LISTENER, False] if fd is not None:
                 found.listeners.append(socket.socket(fileno=fd))
+            case [channel.LISTENER, True] if fd is not None:
+                found.tls_listener = socket.socket(fileno=fd)
             case [channel.OFFERED, int()] if fd is not None:
                 found.offered.append(fd)
             case [channel.STORED, int()] if fd is not None:
@@ -115,6 +120,11 @@ class Replicator:
         self._folders = [Path(folder) for folder in config.folders]
         self._stopping = asyncio.Event()
         self._unavailable = ""
+        self._unavailable_s = 0.0
+        self._waiting_since_mono: dict[int, float] = {}
+        """Since when bytes wait to be stored, by worker."""
+        self._standbys: list[ServerStatus] = []
+        """The running standbys that this primary knows of."""
         self._lease: Lease | None = None
         self._node: Node | None = None
 
@@ -153,13 +163,18 @@ class Replicator:
         log = await self._connect(options)
         duration_s = options.replicate_lease_ns / NS_PER_S
         name = os.urandom(NODE_BYTES).hex()
-        lease = self._lease = Lease(log, name, options.replicate_address, duration_s)
+        tls_address = ""
+        if (tls := self._descriptors.tls_listener) is not None:
+            host = options.replicate_address.rpartition(":")[0]
+            tls_address = f"{host}:{tls.getsockname()[1]}"
+        lease = Lease(log, name, options.replicate_address, duration_s, tls_address)
+        self._lease = lease
         colocate = None if options.colocate is None else options.colocate.decode("latin-1")
         node = Node(log, lease, top_of(self._folders[0]), self._folders, colocate)
         self._node = node
         await node.open()
         self._parent.send(channel.READY)
-        reporting = asyncio.create_task(self._publish_reports(node))
+        reporting = asyncio.create_task(self._publish_reports(node, log))
         renewing = await self._stand_by(node, lease)
         serving = asyncio.create_task(self._serve(node, lease))
         tasks = [renewing, serving, reporting]
@@ -184,25 +199,20 @@ class Replicator:
 
         Returns the task that renews it.
         """
-
-        def primary() -> tuple[str, str]:
-            holder = lease.holder
-            # After a restart the lease may still name this server, by its previous process.
-            if holder is None or holder.address == lease.address:
-                return "", ""
-            return holder.address, holder.node
-
         # A server without --replicate must not use the folder meanwhile.
         locks = [FileLock(folder / LOCK) for folder in self._folders]
-        forwarder = Forwarder(self._descriptors.listeners, primary)
+        listeners, tls = self._descriptors.listeners, self._descriptors.tls_listener
+        forwarder = Forwarder(listeners, tls)
+        lease.primary_changed = forwarder.primary_changed
         try:
             await forwarder.start()
             await node.stand_by(self._publish_stored)
             return asyncio.create_task(node.keep_lease(partial(set_lease_end, self._shared)))
         finally:
             await forwarder.close()
-            for listener in self._descriptors.listeners:
-                listener.close()
+            for listener in (*listeners, tls):
+                if listener is not None:
+                    listener.close()
             for lock in locks:
                 lock.close()
 
@@ -235,7 +245,9 @@ class Replicator:
                 continue  # the worker is changing it
             if position <= stored:
                 continue
+            self._waiting_since_mono[worker] = time.monotonic()
             await node.store(worker, position)
+            del self._waiting_since_mono[worker]
             stored = position
             if not is_complete:
                 if await first.wait() == 0:
@@ -245,9 +257,17 @@ class Replicator:
             self._publish_stored(worker, stored)
             await node.tidy(worker)
 
-    async def _publish_reports(self, node: Node) -> None:
+    async def _publish_reports(self, node: Node, log: Log) -> None:
+        """Report this server; a primary also reads the reports of the others."""
         while True:
             await node.report()
+            if self._lease is not None and self._lease.epoch:
+                # Reports that cannot be read must not end a primary.
+                with contextlib.suppress(errors.ReplicationError, TypeError):
+                    now_s, found = time.time(), await read_status(log)
+                    self._standbys = [
+                        one for one in found.servers if not one.is_primary and one.runs(now_s)
+                    ]
             await asyncio.sleep(REPORT_S)
 
     # --- the status -----------------------------------------------------------------------------
@@ -260,6 +280,8 @@ class Replicator:
             status = self._status()
             self._parent.send(channel.STATUS, asdict(status))
             reason, now_mono = status.unavailable, time.monotonic()
+            if reason:
+                self._unavailable_s += STATUS_S
             if not reason and logged:
                 LOGGER.log(NOTICE, "the replicated log is available again")
                 logged = ""
@@ -270,13 +292,24 @@ class Replicator:
 
     def _status(self) -> ReplicatorStatus:
         if self._node is None or self._lease is None:
-            return ReplicatorStatus(unavailable=self._unavailable)
+            return ReplicatorStatus(
+                unavailable=self._unavailable, unavailable_s=self._unavailable_s
+            )
         holder = self._lease.holder
         address = holder.address if holder is not None else ""
+        behind = self._node.behind
         if self._lease.epoch:
             address = self._config.options.replicate_address or ""
+            behind = max((one.behind for one in self._standbys), default=0)
+        now_mono = time.monotonic()
         return ReplicatorStatus(
-            address, self._lease.epoch, self._node.behind, self._node.unavailable
+            address,
+            self._lease.epoch,
+            behind,
+            self._node.unavailable,
+            self._unavailable_s,
+            len(self._standbys),
+            now_mono - min(self._waiting_since_mono.values(), default=now_mono),
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
@@ -11,21 +13,21 @@ from beanstalkd_py.server.process.supervision import Supervisor
 
 
 class ReplicatorSupervisor(Supervisor):
-    """Supervises `process`, which has sent PRIMARY."""
+    """Supervises `process`, which has sent PRIMARY.
+
+    Calls `failed` with the server's exit status if the process fails or ends before `stop`.
+    """
 
     # As for the archiver, because a slow disk may delay it.
     heartbeat_limit_s = 60.0
 
-    def __init__(self, process: ChildProcess) -> None:
+    def __init__(self, process: ChildProcess, failed: Callable[[int], None]) -> None:
         super().__init__("replicator", None)
         self.process = process
         self.ready = True
         self.status = ReplicatorStatus()
-        self._failed = ""
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._stopping.is_set()
+        self._failed = failed
+        self._reason = ""
 
     def run(self) -> int:
         assert self.process is not None
@@ -37,7 +39,7 @@ class ReplicatorSupervisor(Supervisor):
             case [channel.STATUS, dict(values)]:
                 self.status = ReplicatorStatus(**values)
             case [channel.FAILED, int(), str(text)]:
-                self._failed = f"failed: {text}"
+                self._reason = f"failed: {text}"
             case _:
                 return False
         return True
@@ -45,8 +47,9 @@ class ReplicatorSupervisor(Supervisor):
     def _final_status(self, process: ChildProcess, status: int) -> int:
         if self._stopping.is_set() and status == EXIT_OK:
             return EXIT_OK
-        failure = self._failed or self._failure(process, status)
-        LOGGER.error("the replicator %s; this server is not the primary any more", failure)
+        reason = self._reason or self._failure(process, status)
+        LOGGER.error("the replicator %s; this server is not the primary any more", reason)
+        self._failed(status or EXIT_ERROR)
         return status or EXIT_ERROR
 
     def _on_start(self) -> None:

@@ -189,7 +189,7 @@ def is_replication(name: str) -> bool:
 
 
 def is_not_replicated(name: str) -> bool:
-    return name.startswith(("history", "tls")) or name == "fsync-ms"
+    return name.startswith("history") or name == "fsync-ms"
 
 
 def test_show_values_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,8 +60,9 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     everything = ("--workers=2", *limits, *tls, *history, f"--config={schedules}")
     with watched(*everything) as server, server.server.connect() as client:
         client.put()
-        replicated = {one.name for one in replication_metrics(ReplicatorStatus())}
-        return server.scrape().names | replicated
+        replicated = replication_metrics(ReplicatorStatus())
+        samples = {sample.name for one in replicated for sample in one.samples}
+        return server.scrape().names | samples
 
 
 def test_promtool_accepts_the_rules() -> None:

@@ -38,6 +38,10 @@ class Files:
     def arguments(self) -> list[str]:
         return [f"--tls-cert={self.folder}/cert.pem", f"--tls-key={self.folder}/key.pem"]
 
+    def certificate(self) -> bytes:
+        """Return the server's certificate, as a client gets it."""
+        return ssl.PEM_cert_to_DER_cert((self.folder / "cert.pem").read_text())
+
     def context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.ca.configure_trust(context)

@@ -1,0 +1,190 @@
+"""A standby's port: connections wait for a primary, are forwarded once, and end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import selectors
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from beanstalkd_py.replication.lease import Holder
+from beanstalkd_py.server.replicator import forwarder as module
+from beanstalkd_py.server.replicator.forwarder import Forwarder
+
+LIMIT_S = 10.0
+IDLE_S = 0.5
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """Counts how often the event loop wakes up."""
+
+    count = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.count += 1
+        return super().select(timeout)
+
+
+def run(test: Callable[[], Awaitable[None]], selector: CountingSelector | None = None) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test(), LIMIT_S)
+
+    loop = asyncio.SelectorEventLoop(selector or CountingSelector())
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(bounded())
+
+
+@contextlib.asynccontextmanager
+async def primary(name: str) -> AsyncIterator[Holder]:
+    """A primary that replies to each piece of data with its name."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(100):
+            writer.write(name.encode())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield Holder(name, f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    finally:
+        server.close()
+
+
+@contextlib.asynccontextmanager
+async def forwarding() -> AsyncIterator[tuple[Forwarder, Callable[..., Awaitable[Connection]]]]:
+    """Yield a forwarder, and a function that connects to it, with True to its port for TLS."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as plain,
+        socket.create_server(("127.0.0.1", 0)) as tls,
+    ):
+        for listener in (plain, tls):
+            listener.setblocking(False)
+        forwarder = Forwarder([plain], tls)
+        writers = []
+
+        async def connect(is_tls: bool = False) -> Connection:
+            address = (tls if is_tls else plain).getsockname()
+            reader, writer = await asyncio.open_connection(*address)
+            writers.append(writer)
+            return reader, writer
+
+        await forwarder.start()
+        try:
+            yield forwarder, connect
+        finally:
+            await forwarder.close()
+            for writer in writers:
+                writer.close()
+
+
+async def reply(connection: Connection) -> bytes:
+    """Return the reply to one byte, nothing if the connection is closed instead."""
+    reader, writer = connection
+    writer.write(b"x")
+    with contextlib.suppress(ConnectionError):
+        return await reader.read(100)
+    return b""
+
+
+async def is_closed(connection: Connection) -> bool:
+    with contextlib.suppress(ConnectionError):
+        return await connection[0].read(1) == b""
+    return True
+
+
+def test_a_connection_waits_for_a_primary_and_ends_with_it() -> None:
+    async def test() -> None:
+        async with primary("one") as one, primary("other") as other, forwarding() as found:
+            forwarder, connect = found
+            early = await connect()
+            asked = asyncio.create_task(reply(early))
+            await asyncio.sleep(0.1)
+            assert not asked.done()
+            forwarder.primary_changed(one)
+            assert await asked == b"one"
+            assert await reply(await connect()) == b"one"
+            forwarder.primary_changed(other)
+            assert await is_closed(early)
+            late = await connect()
+            assert await reply(late) == b"other"
+            forwarder.primary_changed(None)
+            assert await is_closed(late)
+            waiting = asyncio.create_task(reply(await connect()))
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            forwarder.primary_changed(one)
+            assert await waiting == b"one"
+
+    run(test)
+
+
+def test_tls_goes_to_the_tls_address() -> None:
+    async def test() -> None:
+        async with primary("one") as one, primary("tls") as tls, forwarding() as found:
+            forwarder, connect = found
+            forwarder.primary_changed(replace(one, tls_address=tls.address))
+            assert await reply(await connect()) == b"one"
+            assert await reply(await connect(True)) == b"tls"
+            forwarder.primary_changed(one)
+            assert await is_closed(await connect(True))
+            assert await reply(await connect()) == b"one"
+
+    run(test)
+
+
+def test_a_connection_without_a_primary_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_S", 0.1)
+
+    async def test() -> None:
+        async with forwarding() as (_, connect):
+            assert await is_closed(await connect())
+
+    run(test)
+
+
+def test_a_change_while_it_connects_closes_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with primary("one") as one, forwarding() as (forwarder, connect):
+            connects, continues = asyncio.Event(), asyncio.Event()
+            connection = await connect()
+            open_connection = asyncio.open_connection
+
+            async def slow(*args: Any, **options: Any) -> Connection:
+                connects.set()
+                await continues.wait()
+                return await open_connection(*args, **options)
+
+            monkeypatch.setattr(asyncio, "open_connection", slow)
+            forwarder.primary_changed(one)
+            await connects.wait()
+            forwarder.primary_changed(None)
+            continues.set()
+            assert await is_closed(connection)
+
+    run(test)
+
+
+def test_idle_connections_cost_nothing() -> None:
+    selector = CountingSelector()
+
+    async def test() -> None:
+        async with primary("one") as one, forwarding() as (forwarder, connect):
+            waiting = asyncio.create_task(reply(await connect()))
+            await asyncio.sleep(0.1)
+            before = selector.count
+            await asyncio.sleep(IDLE_S)
+            assert selector.count - before <= 2
+            forwarder.primary_changed(one)
+            assert await waiting == b"one"
+            before = selector.count
+            await asyncio.sleep(IDLE_S)
+            assert selector.count - before <= 2
+
+    run(test, selector)
