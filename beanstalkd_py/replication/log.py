@@ -1,4 +1,4 @@
-"""The replicated log: NATS JetStream through nats-py. No other module imports nats.
+"""The replicated log: NATS JetStream through nats-py. Only nats_connection imports nats, too.
 
 Another log could take its place: it appends a batch behind an expected sequence, reads, purges, and
 has a key that changes by compare-and-swap.
@@ -12,12 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import nats
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
@@ -35,17 +33,16 @@ from nats.js.kv import KeyValue
 
 from beanstalkd_py import errors
 from beanstalkd_py.replication.folder_copy import CopyState
+from beanstalkd_py.replication.nats_connection import connect
 from beanstalkd_py.replication.piece import MOST_BYTES, Piece, PieceError, decode_all
 from beanstalkd_py.replication.target import Target
 
 TIMEOUT_S = 2.0
 """The limit of one request; the leader of a stream answers in milliseconds."""
-CONNECT_S = 2.0
 CONSUMER_S = 30.0
 """How long NATS keeps a consumer that does not read."""
 MOST_AT_ONCE = 32
 """Messages of one read: 8 MiB, because NATS closes connections that do not read fast enough."""
-RECONNECT_S = 0.25
 HEADER_BYTES = 4096
 """More than the headers of a message."""
 WRONG_SEQUENCE = (10071, 10164)
@@ -138,29 +135,8 @@ class Log:
     @classmethod
     async def connect(cls, target: Target, options: LogOptions) -> Log:
         """Connect, and reconnect from then on. Raises ReplicationError, LogUnavailableError."""
-        tls = None
-        if options.ca is not None:
-            try:
-                tls = ssl.create_default_context(cafile=options.ca)
-            except (OSError, ssl.SSLError) as error:
-                text = f"cannot read {options.ca}: {error}"
-                raise errors.ReplicationError(text) from error
         async with _translated():
-            try:
-                client = await nats.connect(
-                    list(target.servers),
-                    allow_reconnect=True,
-                    max_reconnect_attempts=-1,
-                    reconnect_time_wait=RECONNECT_S,
-                    connect_timeout=int(CONNECT_S),
-                    ping_interval=1,
-                    max_outstanding_pings=3,
-                    user_credentials=options.credentials,
-                    tls=tls,
-                    error_cb=_ignore,
-                )
-            except nats.errors.AuthorizationError as error:
-                raise errors.ReplicationError(f"NATS refuses the connection: {error}") from error
+            client = await connect(target, options.credentials, options.ca)
         if client.max_payload < MOST_BYTES + HEADER_BYTES:
             raise errors.ReplicationError(
                 f"NATS accepts messages of {client.max_payload} bytes only; set max_payload to at"
@@ -368,7 +344,3 @@ def _check_settings(stream: str, faults: Mapping[str, bool]) -> None:
             f"stream {stream} has settings that can lose jobs: {', '.join(wrong)}; correct them, or"
             " use another name and let the server create the stream"
         )
-
-
-async def _ignore(error: Exception) -> None:
-    """Errors of the connection show in the calls."""
