@@ -53,7 +53,6 @@ def stand_by(setup: ServerSetup, shared_fd: int) -> Replication | None:
     watchdog_s = setup.notifier.watchdog_s
     wait_s = min(WAIT_S, watchdog_s / 4) if watchdog_s else WAIT_S
     status = ""
-    is_ready = False
     reported_mono = time.monotonic()
     while True:
         channel_fd, signals_fd = process.channel.fileno(), setup.signals.fileno()
@@ -72,12 +71,11 @@ def stand_by(setup: ServerSetup, shared_fd: int) -> Replication | None:
         reported_mono = time.monotonic()
         match process.channel.receive():
             case [channel.READY]:
-                is_ready = True
                 LOGGER.log(NOTICE, "standing by for %s", setup.options.replicate)
                 setup.notifier.ready("standing by")
             case [channel.STATUS, dict(values)]:
                 text = _status_text(ReplicatorStatus(**values))
-                if is_ready and text != status:
+                if text != status:  # also while it waits for the log before it is ready
                     setup.notifier.status(text)
                     status = text
             case [channel.PRIMARY]:
