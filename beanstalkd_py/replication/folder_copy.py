@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from beanstalkd_py import errors, symlinks
+from beanstalkd_py import symlinks
 from beanstalkd_py.binlog.layout import binlog_files
 from beanstalkd_py.core.shared_memory import BinlogPosition
-from beanstalkd_py.replication.piece import Piece
+from beanstalkd_py.replication.piece import Piece, PieceError
 
 PIECE_BYTES = 1 << 20
 
@@ -56,16 +56,16 @@ class CopyState:
         return BinlogPosition(number, self.files[number].size if number else 0)
 
     def add(self, piece: Piece, sequence: int) -> None:
-        """Count a message. Raises ReplicationError if it does not continue the last one."""
+        """Count a message. Raises PieceError if it does not continue the last one."""
         position = self.position
         begins = piece.file > position.file and piece.offset == 0
         if piece.begin != position and not begins:
-            raise errors.ReplicationError(
+            raise PieceError(
                 f"message {sequence} has bytes at {piece.begin}, but those before it end at"
                 f" {position}"
             )
         if piece.epoch < self.epoch:
-            raise errors.ReplicationError(
+            raise PieceError(
                 f"message {sequence} is of epoch {piece.epoch}, after one of epoch {self.epoch}"
             )
         self.sequence, self.epoch = sequence, piece.epoch
@@ -110,11 +110,13 @@ class FolderCopy:
         self._open_number = 0
         self._first = 0
         """Files below this number are removed."""
+        self.is_fresh = state.sequence == 0
+        """Whether all of it was read from the stream by this process."""
         self._unsynced: set[int] = set()
         """Numbers of files; 0 is the folder."""
 
     def apply(self, piece: Piece, sequence: int) -> None:
-        """Write the bytes of a message. Raises ReplicationError if it does not continue the last.
+        """Write the bytes of a message. Raises PieceError if it does not continue the last.
 
         A jump of the sequence means that the stream no longer has the messages in between: files
         below the first one there are gone, too (R3).
@@ -122,7 +124,7 @@ class FolderCopy:
         before = self.state.position
         if sequence != self.state.sequence + 1:
             if piece.offset != 0:
-                raise errors.ReplicationError(
+                raise PieceError(
                     f"message {sequence} follows message {self.state.sequence}, but begins no file"
                 )
             self.state.files.clear()
@@ -192,6 +194,7 @@ class FolderCopy:
         """Forget what the copy has; the stream has a complete state."""
         self._close()
         self.state = CopyState()
+        self.is_fresh = True
         self._first = 0
 
     def cut(self) -> None:

@@ -1,4 +1,4 @@
-"""The replicated log: NATS JetStream through nats-py. No other module imports nats.
+"""The replicated log: NATS JetStream through nats-py. Only nats_connection imports nats, too.
 
 Another log could take its place: it appends a batch behind an expected sequence, reads, purges, and
 has a key that changes by compare-and-swap.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,17 +32,17 @@ from nats.js.client import JetStreamContext
 from nats.js.kv import KeyValue
 
 from beanstalkd_py import errors
-from beanstalkd_py.replication.piece import MOST_BYTES, Piece
+from beanstalkd_py.replication.folder_copy import CopyState
+from beanstalkd_py.replication.nats_connection import connect
+from beanstalkd_py.replication.piece import MOST_BYTES, Piece, PieceError, decode_all
 from beanstalkd_py.replication.target import Target
 
 TIMEOUT_S = 2.0
 """The limit of one request; the leader of a stream answers in milliseconds."""
-CONNECT_S = 2.0
 CONSUMER_S = 30.0
 """How long NATS keeps a consumer that does not read."""
 MOST_AT_ONCE = 32
 """Messages of one read: 8 MiB, because NATS closes connections that do not read fast enough."""
-RECONNECT_S = 0.25
 HEADER_BYTES = 4096
 """More than the headers of a message."""
 WRONG_SEQUENCE = (10071, 10164)
@@ -136,43 +135,8 @@ class Log:
     @classmethod
     async def connect(cls, target: Target, options: LogOptions) -> Log:
         """Connect, and reconnect from then on. Raises ReplicationError, LogUnavailableError."""
-        tls = None
-        if options.ca is not None:
-            try:
-                tls = ssl.create_default_context(cafile=options.ca)
-            except (OSError, ssl.SSLError) as error:
-                text = f"cannot read {options.ca}: {error}"
-                raise errors.ReplicationError(text) from error
-        failures: list[Exception] = []
-
-        async def keep(error: Exception) -> None:
-            """Keep the error of a connection; later ones also show in the calls."""
-            failures[:] = [error]
-
-        client = Client()
         async with _translated():
-            try:
-                # A limit, because nats-py would try for ever.
-                async with asyncio.timeout(CONNECT_S * len(target.servers)):
-                    await client.connect(
-                        list(target.servers),
-                        allow_reconnect=True,
-                        max_reconnect_attempts=-1,
-                        reconnect_time_wait=RECONNECT_S,  # type: ignore[arg-type]
-                        connect_timeout=int(CONNECT_S),
-                        ping_interval=1,
-                        max_outstanding_pings=3,
-                        user_credentials=options.credentials,
-                        tls=tls,
-                        error_cb=keep,
-                    )
-            except TimeoutError as error:
-                await client.close()
-                reason = str(failures[0]) if failures else "no answer"
-                if failures and isinstance(failures[0], nats.errors.AuthorizationError):
-                    text = f"NATS refuses the connection: {reason}"
-                    raise errors.ReplicationError(text) from error
-                raise TimeoutError(f"cannot connect to {target}: {reason}") from error
+            client = await connect(target, options.credentials, options.ca)
         if client.max_payload < MOST_BYTES + HEADER_BYTES:
             raise errors.ReplicationError(
                 f"NATS accepts messages of {client.max_payload} bytes only; set max_payload to at"
@@ -268,8 +232,8 @@ class Log:
         requests = [
             self._jetstream.publish(
                 subject,
-                piece.data,
-                headers=piece.headers() | {"Nats-Expected-Last-Sequence": str(number)},
+                piece.encode(),
+                headers={"Nats-Expected-Last-Sequence": str(number)},
             )
             for number, piece in enumerate(pieces, expected)
         ]
@@ -284,11 +248,15 @@ class Log:
                         f" {result.seq}"
                     )
 
-    async def read(self, worker: int, after: int, last: int) -> list[tuple[int, Piece]]:
+    async def read(
+        self, worker: int, after: int, last: int, state: CopyState
+    ) -> list[tuple[int, Piece]]:
         """Return messages after + 1, after + 2 and so on, at most up to `last`.
 
-        `last` must exist. Raises LogUnavailableError also if message after + 1 was purged, and
-        ReplicationError for a damaged message.
+        `last` must exist. `state` is that of a copy up to `after`, or to an earlier message if
+        the stream does not have those in between. Raises LogUnavailableError also if message
+        after + 1 was purged, and PieceError if the first one is damaged or does not continue
+        `state`.
         """
         reader = self._readers.pop(worker, None)
         async with _translated():
@@ -298,17 +266,19 @@ class Log:
                 reader = await self._new_reader(worker, after)
             count = min(last - after, MOST_AT_ONCE)
             messages = await reader.subscription.fetch(count, timeout=TIMEOUT_S)
-        found = []
-        for message in messages:
-            sequence = message.metadata.sequence.stream
-            found.append((sequence, self._decode(worker, sequence, message.headers, message.data)))
+        sequences = [message.metadata.sequence.stream for message in messages]
         # NATS acknowledges nothing for us, so a lost connection loses messages; and a server that
         # starts again begins a consumer again. Neither may look like a purge.
-        if [sequence for sequence, _ in found] != list(range(after + 1, after + 1 + len(found))):
+        if sequences != list(range(after + 1, after + 1 + len(messages))):
             raise LogUnavailableError("NATS: a consumer lost its place")
-        if found:
-            self._readers[worker] = _Reader(reader.subscription, found[-1][0])
-        return found
+        try:
+            pieces = decode_all((one.data for one in messages), state.epoch, state.position)
+        except PieceError as error:
+            text = f"message {after + 1} of stream {self._target.stream(worker)}: {error}"
+            raise PieceError(text) from error
+        if pieces:
+            self._readers[worker] = _Reader(reader.subscription, after + len(pieces))
+        return list(zip(sequences, pieces, strict=False))
 
     async def _new_reader(self, worker: int, after: int) -> _Reader:
         config = ConsumerConfig(
@@ -323,23 +293,14 @@ class Log:
         subscription = await self._jetstream.pull_subscribe(subject, stream=stream, config=config)
         return _Reader(subscription, after)
 
-    async def read_one(self, worker: int, sequence: int) -> Piece | None:
+    async def read_one(self, worker: int, sequence: int) -> bytes | None:
         """Return one message, as the stream's leader has it; None if it has none of this number."""
         async with _translated():
             try:
                 found = await self._jetstream.get_msg(self._target.stream(worker), sequence)
             except nats.js.errors.NotFoundError:
                 return None
-        return self._decode(worker, sequence, found.headers, found.data or b"")
-
-    def _decode(
-        self, worker: int, sequence: int, headers: dict[str, str] | None, data: bytes
-    ) -> Piece:
-        try:
-            return Piece.of_message(headers, data)
-        except errors.ReplicationError as error:
-            text = f"message {sequence} of stream {self._target.stream(worker)}: {error}"
-            raise errors.ReplicationError(text) from error
+        return found.data or b""
 
     async def purge(self, worker: int, before: int) -> None:
         """Remove the messages before this sequence, which is above 1.

@@ -32,7 +32,7 @@ from beanstalkd_py.replication.log import (
     StreamEnds,
     WrongSequenceError,
 )
-from beanstalkd_py.replication.piece import Piece
+from beanstalkd_py.replication.piece import Piece, PieceError
 from beanstalkd_py.replication.replica_state import ReplicaState, load_replica, save_replica
 from beanstalkd_py.replication.stream_writer import Stream, StreamWriter
 
@@ -61,7 +61,9 @@ class NodeLog(Stream, Keys, Protocol):
     async def create(self, workers: int) -> None: ...
     async def ends(self, worker: int) -> StreamEnds: ...
     async def report(self, key: str, value: dict[str, Any]) -> None: ...
-    async def read(self, worker: int, after: int, last: int) -> list[tuple[int, Piece]]: ...
+    async def read(
+        self, worker: int, after: int, last: int, state: CopyState
+    ) -> list[tuple[int, Piece]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,13 +299,13 @@ class Node:
         copy = self._copies[worker]
         # This jump is the only one: messages that were purged.
         after = max(copy.state.sequence, ends.first - 1)
-        for sequence, piece in await self._log.read(worker, after, ends.last):
-            try:
+        try:
+            for sequence, piece in await self._log.read(worker, after, ends.last, copy.state):
                 copy.apply(piece, sequence)
-            except errors.ReplicationError as error:
-                if after < ends.first:  # from the start of the stream
-                    raise
-                raise self._restart(copy, str(error)) from error
+        except PieceError as error:
+            if copy.is_fresh:
+                raise
+            raise self._restart(copy, str(error)) from error
 
     def _restart(self, copy: FolderCopy, reason: str) -> errors.ReplicationError:
         """Let a copy begin again; return the error that ends this server for it.

@@ -35,7 +35,7 @@ class Stream(Protocol):
     """The part of Log that a writer needs."""
 
     async def append(self, worker: int, pieces: Sequence[Piece], expected: int) -> None: ...
-    async def read_one(self, worker: int, sequence: int) -> Piece | None: ...
+    async def read_one(self, worker: int, sequence: int) -> bytes | None: ...
     async def purge(self, worker: int, before: int) -> None: ...
 
 
@@ -47,6 +47,8 @@ class StreamWriter:
         self._worker = worker
         self._folder = folder
         self._purged = 0
+        self._first = 0
+        """Piece.first of the last piece; 0 before the first one of this writer."""
         self.state = state
         self.unavailable = ""
         """The last error of the log, empty if it answers."""
@@ -69,7 +71,7 @@ class StreamWriter:
                 await self._pause(error)
             except WrongSequenceError:
                 found = await self._read_next()
-                if found != fence:
+                if found != fence.encode():
                     raise
                 break
         self.unavailable = ""
@@ -122,7 +124,9 @@ class StreamWriter:
                     raise errors.ReplicationError(
                         f"{self._folder}/binlog.{number} ends at {begin}, but has {size} bytes"
                     )
-                yield Piece(self.state.epoch, first, number, begin, data)
+                is_known = begin > 0 and first == self._first
+                self._first = first
+                yield Piece(self.state.epoch, 0 if is_known else first, number, begin, data)
                 begin += len(data)
         finally:
             os.close(fd)
@@ -147,11 +151,11 @@ class StreamWriter:
             found = await self._read_next(count)
             if found is None:
                 return count
-            if found != piece:
-                raise FencedError(f"a server of epoch {found.epoch} has appended")
+            if found != piece.encode():
+                raise FencedError("another server has appended")
         return len(pieces)
 
-    async def _read_next(self, skip: int = 0) -> Piece | None:
+    async def _read_next(self, skip: int = 0) -> bytes | None:
         while True:
             try:
                 return await self._log.read_one(self._worker, self.state.sequence + 1 + skip)

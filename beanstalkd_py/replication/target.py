@@ -32,7 +32,7 @@ class Target:
         return f"beanstalkd-{self.name}-{worker}"
 
     def subject(self, worker: int) -> str:
-        return f"beanstalkd.{self.name}.{worker}"
+        return f"bs.{self.name}.{worker}"  # each message has it
 
 
 def parse_target(text: str) -> Target:

@@ -12,28 +12,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from beanstalkd_py.core.shared_memory import BinlogPosition
+from beanstalkd_py.replication.folder_copy import CopyState
 from beanstalkd_py.replication.log import (
     LogUnavailableError,
     Record,
     StreamEnds,
     WrongSequenceError,
 )
-from beanstalkd_py.replication.piece import Piece
+from beanstalkd_py.replication.piece import Piece, decode_all
+
+START = BinlogPosition(0, 0)
 
 
 @dataclass
 class MemoryStream:
-    """Messages by sequence. `last` counts purged ones, too."""
+    """Messages by sequence. `last` counts purged ones, too; `epoch` and `end` are those of it."""
 
     messages: dict[int, Piece] = field(default_factory=dict)
     last: int = 0
+    epoch: int = 0
+    end: BinlogPosition = START
 
     def append(self, piece: Piece, expected: int) -> None:
         if expected != self.last:
             raise WrongSequenceError(f"expected {expected}, last is {self.last}")
         self.last += 1
         # As a real server does, keep what was sent and not the object.
-        self.messages[self.last] = Piece.of_message(piece.headers(), bytes(piece.data))
+        piece = Piece.decode(piece.encode(), self.epoch, self.end)
+        self.messages[self.last] = piece
+        self.epoch, self.end = piece.epoch, piece.end
 
 
 @dataclass
@@ -92,17 +100,21 @@ class MemoryLog:
                 continue
         self.delayed.clear()
 
-    async def read(self, worker: int, after: int, last: int) -> list[tuple[int, Piece]]:
+    async def read(
+        self, worker: int, after: int, last: int, state: CopyState
+    ) -> list[tuple[int, Piece]]:
         self._check()
         messages = self.cluster.streams[worker].messages
         if after + 1 not in messages:
             raise LogUnavailableError("purged")
         end = min(last, after + self._dice.randrange(1, 20))
-        return [(number, messages[number]) for number in range(after + 1, end + 1)]
+        encoded = [messages[number].encode() for number in range(after + 1, end + 1)]
+        return list(enumerate(decode_all(encoded, state.epoch, state.position), after + 1))
 
-    async def read_one(self, worker: int, sequence: int) -> Piece | None:
+    async def read_one(self, worker: int, sequence: int) -> bytes | None:
         self._check()
-        return self.cluster.streams[worker].messages.get(sequence)
+        piece = self.cluster.streams[worker].messages.get(sequence)
+        return None if piece is None else piece.encode()
 
     async def purge(self, worker: int, before: int) -> None:
         self._check()

@@ -1,4 +1,4 @@
-"""Three nats-servers on loopback, and servers that replicate to them."""
+"""nats-servers on loopback, and servers that replicate to them."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ class NatsCluster:
     """All nats-servers. `url` is a value of --replicate without the name."""
 
     servers: list[NatsServer] = field(default_factory=list)
+    scheme: str = "nats"
 
     @property
     def ports(self) -> list[int]:
@@ -76,11 +77,11 @@ class NatsCluster:
 
     @property
     def url(self) -> str:
-        return url_of(self.ports)
+        return url_of(self.ports, self.scheme)
 
 
-def url_of(ports: Sequence[int]) -> str:
-    return "nats://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+def url_of(ports: Sequence[int], scheme: str = "nats") -> str:
+    return f"{scheme}://" + ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
 @contextlib.contextmanager
@@ -90,23 +91,45 @@ def nats_cluster(folder: Path) -> Iterator[NatsCluster]:
     routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[COUNT:])
     cluster = NatsCluster()
     for number in range(COUNT):
-        config, store = folder / f"nats-{number}.conf", folder / f"js-{number}"
-        config.write_text(
-            f"server_name: n{number}\n"
-            f"listen: 127.0.0.1:{ports[number]}\n"
-            f'jetstream {{ store_dir: "{store}", sync_interval: always }}\n'
+        settings = (
             f"cluster {{ name: test, listen: 127.0.0.1:{ports[COUNT + number]},"
             f" routes: [{routes}], no_advertise: true }}\n"  # clients use their relays only
         )
-        cluster.servers.append(NatsServer(config, store, ports[number]))
+        cluster.servers.append(_nats_server(folder, number, ports[number], settings))
+    with _running(cluster, "new metadata leader"):
+        yield cluster
+
+
+@contextlib.contextmanager
+def single_nats(folder: Path, settings: str = "", scheme: str = "nats") -> Iterator[NatsCluster]:
+    """Start one server, for streams with a single copy. `settings` are of its configuration."""
+    server = _nats_server(folder, 0, free_port(), settings)
+    cluster = NatsCluster([server], scheme)
+    with _running(cluster, "Server is ready"):
+        yield cluster
+
+
+def _nats_server(folder: Path, number: int, port: int, settings: str) -> NatsServer:
+    config, store = folder / f"nats-{number}.conf", folder / f"js-{number}"
+    config.write_text(
+        f"server_name: n{number}\n"
+        f"listen: 127.0.0.1:{port}\n"
+        f'jetstream {{ store_dir: "{store}", sync_interval: always }}\n' + settings
+    )
+    return NatsServer(config, store, port)
+
+
+@contextlib.contextmanager
+def _running(cluster: NatsCluster, ready: str) -> Iterator[None]:
+    """Run the servers; continue when one of them has logged `ready`."""
     try:
         for server in cluster.servers:
             server.start()
         end = time.monotonic() + READY_S
-        while not any("new metadata leader" in one.log() for one in cluster.servers):
+        while not any(ready in one.log() for one in cluster.servers):
             assert time.monotonic() < end, cluster.servers[0].log()
             time.sleep(0.05)
-        yield cluster
+        yield
     finally:
         for server in cluster.servers:
             if server.process is not None:
@@ -116,10 +139,12 @@ def nats_cluster(folder: Path) -> Iterator[NatsCluster]:
 class ReplicatedServer:
     """One of our servers, which starts again on its folder and port."""
 
-    def __init__(self, relays: Relays, name: str, folder: Path, *options: str) -> None:
+    def __init__(
+        self, relays: Relays, name: str, folder: Path, *options: str, scheme: str = "nats"
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self.relays = relays
-        target = f"{url_of(relays.ports)}/{name}"
+        target = f"{url_of(relays.ports, scheme)}/{name}"
         self.folder = folder
         self.port = free_port()
         self.process: Server | None = None
@@ -219,7 +244,8 @@ def replicated_servers(
         relays = Relays(cluster.ports)
         stack.enter_context(relays.open())
         path = folder / f"{name}-{number}"
-        servers.append(ReplicatedServer(relays, name, path, *options, *each(number)))
+        every = *options, *each(number)
+        servers.append(ReplicatedServer(relays, name, path, *every, scheme=cluster.scheme))
     try:
         servers[0].start()
         servers[0].wait_until(READY_LINE)
@@ -234,15 +260,15 @@ def replicated_servers(
         stack.close()
 
 
-def cluster_status(target: str) -> dict[str, Any]:
-    """Return the status when both servers have reported, which they do soon after their start."""
+def cluster_status(target: str, count: int = 2, expected: int = 0) -> dict[str, Any]:
+    """Return the status when all servers have reported, which they do soon after their start."""
     command = [sys.executable, "-m", "beanstalkd_py", "cluster", "status", "--json", target]
     end = time.monotonic() + READY_S
     while True:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-        if done.returncode == 0:
+        if done.returncode == expected:
             found: dict[str, Any] = json.loads(done.stdout)
-            if len(found["servers"]) == 2:
+            if len(found["servers"]) == count:
                 return found
         assert done.returncode in (0, 1) and time.monotonic() < end, done.stdout + done.stderr
 

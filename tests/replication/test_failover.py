@@ -56,6 +56,18 @@ def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> N
         assert wait_for_primary([first, second]) is first
 
 
+def test_a_small_message_costs_little(nats: NatsCluster, memory: Path) -> None:
+    with replicated_servers(nats, "jobs", memory, 1) as (server,):
+        with server.running.connect() as client:
+            for number in range(1, 500):
+                assert client.ask(PUT) == b"INSERTED %d\r\n" % number
+        server.stop()  # cuts preallocated space
+        (stream,) = cluster_status(f"{nats.url}/jobs", 1, 1)["streams"]
+        messages = stream["last"] - stream["first"] + 1
+        assert messages >= 500
+        assert stream["size"] - (server.folder / "binlog.1").stat().st_size <= 96 * messages
+
+
 def test_a_restarted_primary_does_not_forward_to_itself(nats: NatsCluster, memory: Path) -> None:
     """The lease still has its address, from before the kill."""
     with replicated_servers(nats, "itself", memory, 1) as (server,):

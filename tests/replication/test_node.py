@@ -8,6 +8,7 @@ import itertools
 import random
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import BinlogFolderError, ReplicationError
 from beanstalkd_py.replication.lease import Lease
 from beanstalkd_py.replication.node import Node
+from beanstalkd_py.replication.piece import PieceError
+from beanstalkd_py.replication.replica_state import load_replica, save_replica
 from beanstalkd_py.replication.stream_writer import FencedError
 from beanstalkd_py.server.replicator.cancellation import cancel_all
 
@@ -322,6 +325,57 @@ def test_a_standby_that_missed_a_purge_begins_again(tmp_path: Path) -> None:
 
     run(test)
     assert [path.name for path in binlog_files(tmp_path / "b")] == ["binlog.3", "binlog.4"]
+
+
+async def store_more(node: Node, folder: Path, count: int) -> None:
+    """Store messages that continue the ones before them."""
+    for number in range(count):
+        with (folder / "binlog.1").open("ab") as out:
+            out.write(b"%d" % number)
+        await node.store(0, end_of(folder))
+
+
+def test_a_copy_that_a_message_does_not_continue_begins_again(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+
+    async def test() -> None:
+        log = MemoryLog(cluster)
+        node = await primary(log, tmp_path / "a")
+        await store_more(node, tmp_path / "a", 2)
+        standby = new_node(MemoryLog(cluster), tmp_path / "b")
+        await standby.open()
+        await follow(standby, log)
+        replica = load_replica(tmp_path / "b")
+        assert replica is not None
+        replica.shards[0].epoch -= 1
+        save_replica(tmp_path / "b", replica.identity, False, replica.shards)
+        await store_more(node, tmp_path / "a", 2)
+        with pytest.raises(ReplicationError, match="copying again"):
+            await primary(MemoryLog(cluster), tmp_path / "b")
+        await primary(MemoryLog(cluster), tmp_path / "b")
+
+    run(test)
+    assert (tmp_path / "b/binlog.1").read_bytes() == HEADER + b"0101"
+
+
+def test_a_damaged_message_is_reported(tmp_path: Path) -> None:
+    """A copy from the start of the stream fails, too, so the folder is not the reason."""
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+
+    async def test() -> None:
+        log = MemoryLog(cluster)
+        node = await primary(log, tmp_path / "a")
+        await store_more(node, tmp_path / "a", 4)
+        stream = cluster.streams[0]
+        stream.messages[stream.last - 1] = replace(stream.messages[stream.last - 1], epoch=99)
+        standby = new_node(MemoryLog(cluster), tmp_path / "b")
+        await standby.open()
+        with pytest.raises(PieceError, match="is damaged, or does not continue"):
+            await standby.stand_by()
+
+    run(test)
 
 
 @pytest.mark.parametrize(

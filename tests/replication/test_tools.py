@@ -20,7 +20,7 @@ from server.metrics.scrape import Metrics, get
 from servers import free_port
 
 from beanstalkd_py.replication import cluster_status as status_module
-from beanstalkd_py.replication import log as log_module
+from beanstalkd_py.replication import nats_connection
 from beanstalkd_py.replication.log import Log
 
 
@@ -134,7 +134,7 @@ def test_metrics_of_a_primary(nats: NatsCluster, memory: Path) -> None:
 
 
 def test_without_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "CONNECT_S", 1.0)
+    monkeypatch.setattr(nats_connection, "CONNECT_S", 1)
     config, server = tmp_path / "server.toml", f"127.0.0.1:{free_port()}"
     target = f"nats://{server}/jobs"
     config.write_text(f'binlog-dir = "{tmp_path}"\nworkers = 1\nreplicate = "{target}"\n')

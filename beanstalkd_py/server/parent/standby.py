@@ -75,7 +75,6 @@ class _Standby:
         self._setup = setup
         self._shared_fd = shared_fd
         self.replication = _start(setup, shared_fd)
-        self._is_ready = False
         self._status = ""
         self._reported_mono = time.monotonic()
 
@@ -109,13 +108,12 @@ class _Standby:
         """Handle a message of the replicator; return whether this server is the primary."""
         match message:
             case [channel.READY]:
-                self._is_ready = True
                 LOGGER.log(NOTICE, "standing by for %s", self._setup.options.replicate)
                 self._setup.notifier.ready("standing by")
                 self._start_workers()
             case [channel.STATUS, dict(values)]:
                 text = _status_text(ReplicatorStatus(**values))
-                if self._is_ready and text != self._status:
+                if text != self._status:  # also while it waits for the log before it is ready
                     self._setup.notifier.status(text)
                     self._status = text
             case [channel.PRIMARY]:
