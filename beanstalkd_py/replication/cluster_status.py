@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, replace
 
@@ -9,14 +11,18 @@ from beanstalkd_py import errors
 from beanstalkd_py.replication.lease import Holder
 from beanstalkd_py.replication.log import (
     CONFIGURATION,
+    FAILOVER,
     LEASE,
     SERVER_PREFIX,
     Log,
+    LogUnavailableError,
     StreamEnds,
     WrongSequenceError,
 )
 from beanstalkd_py.replication.node import Configuration, ServerReport, key_of
 
+POLL_S = 0.05
+FAILOVER_S = 30.0
 STALE_S = 15.0
 """A server that has not reported this long does not run."""
 
@@ -46,6 +52,9 @@ class ClusterStatus:
     is_complete: bool
     streams: list[StreamEnds]
     servers: list[ServerStatus]
+
+    def has_standby(self, now_s: float) -> bool:
+        return any(one.runs(now_s) and not one.is_primary for one in self.servers)
 
 
 async def read_status(log: Log) -> ClusterStatus:
@@ -83,6 +92,28 @@ async def forget_server(log: Log, address: str) -> None:
     except WrongSequenceError as error:
         text = f"server {address} runs, because it reported right now; stop it first"
         raise errors.ReplicationError(text) from error
+
+
+async def fail_over(log: Log) -> ClusterStatus:
+    """Let the primary hand over to a standby; return the status when the lease is taken again.
+
+    Raises ReplicationError without a primary or a standby, and if nobody takes it in time.
+    """
+    before = await read_status(log)
+    if not before.has_standby(time.time()):
+        raise errors.ReplicationError("no standby runs")
+    if not before.primary or not await log.ask(FAILOVER):
+        raise errors.ReplicationError("no server is the primary")
+    end_mono = time.monotonic() + FAILOVER_S
+    while time.monotonic() < end_mono:
+        with contextlib.suppress(LogUnavailableError):
+            found = await read_status(log)
+            if found.primary and found.epoch > before.epoch:
+                return found
+        await asyncio.sleep(POLL_S)
+    raise errors.ReplicationError(
+        f"no other server is the primary after {FAILOVER_S:.0f} s; see cluster status"
+    )
 
 
 async def _read_reports(log: Log) -> list[tuple[ServerReport, int]]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js.api import (
     AckPolicy,
     ConsumerConfig,
@@ -49,6 +50,11 @@ WRONG_SEQUENCE = (10071, 10164)
 """Error codes of nats-server for an append or change that expected another sequence."""
 TOO_FEW_SERVERS = 10005
 """The error code for a new stream while not enough nats-servers are connected."""
+
+RESIGNED = "resigned"
+"""The signal of a primary that has given up its lease."""
+FAILOVER = "failover"
+"""The signal that asks a primary to do so."""
 
 LEASE = "lease"
 CONFIGURATION = "configuration"
@@ -311,6 +317,34 @@ class Log:
         assert before > 1
         async with _translated():
             await self._jetstream.purge_stream(self._target.stream(worker), seq=before)
+
+    # --- signals ------------------------------------------------------------------------------
+
+    async def listen(self, signal: str, heard: Callable[[], object]) -> None:
+        """Call `heard` for each `tell` and `ask` from now on, except for those that NATS loses."""
+
+        async def answer(message: Msg) -> None:
+            heard()
+            if message.reply:
+                await message.respond(b"")
+
+        async with _translated():
+            await self._client.subscribe(self._target.signal(signal), cb=answer)
+
+    async def tell(self, signal: str) -> None:
+        """Send a signal to all who listen."""
+        async with _translated():
+            await self._client.publish(self._target.signal(signal))
+            await self._client.flush(int(TIMEOUT_S))
+
+    async def ask(self, signal: str) -> bool:
+        """Send a signal; return whether somebody has heard it."""
+        async with _translated():
+            try:
+                await self._client.request(self._target.signal(signal), timeout=TIMEOUT_S)
+            except nats.errors.NoRespondersError:
+                return False
+        return True
 
     # --- keys ---------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy
 from beanstalkd_py.replication.lease import Keys, Lease
 from beanstalkd_py.replication.log import (
     CONFIGURATION,
+    RESIGNED,
     SERVER_PREFIX,
     LogUnavailableError,
     StreamEnds,
@@ -60,6 +61,8 @@ class NodeLog(Stream, Keys, Protocol):
 
     async def create(self, workers: int) -> None: ...
     async def ends(self, worker: int) -> StreamEnds: ...
+    async def listen(self, signal: str, heard: Callable[[], object]) -> None: ...
+    async def tell(self, signal: str) -> None: ...
     async def report(self, key: str, value: dict[str, Any]) -> None: ...
     async def read(
         self, worker: int, after: int, last: int, state: CopyState
@@ -235,7 +238,12 @@ class Node:
         """
         observed_mono = 0.0
         reported: list[BinlogPosition] = []
+        resigned = asyncio.Event()
+        await self._until_available(partial(self._log.listen, RESIGNED, resigned.set))
         while True:
+            if resigned.is_set():
+                resigned.clear()
+                observed_mono = 0.0
             try:
                 await self._follow()
                 positions = [copy.state.position for copy in self._copies]
@@ -251,7 +259,9 @@ class Node:
                 self._unavailable = ""
             except LogUnavailableError as error:
                 self._unavailable = str(error)
-            await asyncio.sleep(POLL_S if self._behind == 0 else 0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S if self._behind == 0 else 0):
+                    await resigned.wait()
 
     @property
     def _may_lead(self) -> bool:
@@ -435,6 +445,7 @@ class Node:
         if self._is_primary and not self._is_origin:
             self._save_primary()
         await self._lease.give_up()
+        await self._log.tell(RESIGNED)
 
     def _save_primary(self) -> None:
         """Record what is stored: the workers have synced it, and may have removed files."""

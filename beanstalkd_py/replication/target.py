@@ -28,6 +28,9 @@ class Target:
     def __str__(self) -> str:
         return ", ".join(server.partition("//")[2] for server in self.servers)
 
+    def signal(self, name: str) -> str:
+        return f"bs.{self.name}.{name}"
+
     def stream(self, worker: int) -> str:
         return f"beanstalkd-{self.name}-{worker}"
 

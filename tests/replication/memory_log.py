@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,7 @@ class MemoryCluster:
     streams: dict[int, MemoryStream] = field(default_factory=lambda: {0: MemoryStream()})
     keys: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     revision: int = 0
+    listeners: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
 
 
 class MemoryLog:
@@ -122,6 +123,16 @@ class MemoryLog:
         for number in [number for number in messages if number < before]:
             del messages[number]
         self._check()
+
+    async def listen(self, signal: str, heard: Callable[[], object]) -> None:
+        self._check()
+        self.cluster.listeners.append((signal, heard))
+
+    async def tell(self, signal: str) -> None:
+        self._check()
+        for name, heard in self.cluster.listeners:
+            if name == signal and not self._fails():
+                heard()
 
     async def get(self, key: str) -> Record | None:
         self._check()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cli.operator import Operator
 from processes import eventually
 from replication.nats_cluster import (
     LEASE_S,
@@ -18,6 +19,7 @@ from replication.nats_cluster import (
     answers,
     cluster_status,
     replicated_servers,
+    restarting,
     wait_for_primary,
 )
 from replication.relay import Relays
@@ -54,6 +56,49 @@ def test_a_standby_forwards_and_takes_over(nats: NatsCluster, memory: Path) -> N
         assert answers(first.port, b"stats-job 3\r\n").startswith(b"OK")
         assert time.monotonic() - stopped < 3
         assert wait_for_primary([first, second]) is first
+
+
+def watch_only(client: Client, tube: bytes) -> None:
+    watched = client.ask(b"list-tubes-watched\r\n").split(b"\r\n")[1].split(b"\n- ")[1:]
+    client.ask(b"watch %b\r\n" % tube)
+    for other in set(watched) - {tube}:
+        client.ask(b"ignore %b\r\n" % other.strip())
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_planned_failover_runs_no_job_twice(
+    nats: NatsCluster, memory: Path, workers: str
+) -> None:
+    """A client that has reserved jobs ends them on the next primary; nobody else gets them."""
+    target = f"{nats.url}/planned-{workers}"
+    tubes = [b"a", b"b", b"c", b"d"]
+    options = "--workers", workers
+    with (
+        replicated_servers(nats, f"planned-{workers}", memory, 2, *options) as servers,
+        restarting(servers),
+    ):
+        primary, standby = servers
+        for _ in range(3):
+            cluster_status(target)
+            with primary.running.connect() as client:
+                jobs = {}
+                for tube in tubes:
+                    watch_only(client, tube)
+                    client.ask(b"use %b\r\n" % tube)
+                    assert client.put() and client.put()
+                    jobs[tube] = client.reserve()
+                shown = Operator("").do("cluster", "failover", target)
+                assert shown.lines[0] == f"primary: 127.0.0.1:{standby.port}"
+            primary, standby = standby, primary
+            with primary.running.connect() as client:
+                for tube, job in jobs.items():
+                    watch_only(client, tube)
+                    other = client.reserve()
+                    assert other != job, "it is run twice"
+                    assert client.ask(b"delete %d\r\n" % other) == b"DELETED\r\n"
+                    assert client.ask(b"touch %d\r\n" % job) == b"TOUCHED\r\n"
+                    assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+            standby.wait_until("standing by")
 
 
 def test_a_small_message_costs_little(nats: NatsCluster, memory: Path) -> None:

@@ -33,7 +33,7 @@ _TLS_CA = file_option("--tls-ca", "Trust NATS servers with certificates of these
 
 @click.group(cls=CommandGroup, context_settings=CONTEXT)
 def cluster() -> None:
-    """Show the servers of a replicated queue, or forget one."""
+    """Show the servers of a replicated queue, or change them."""
 
 
 @cluster.command()
@@ -61,8 +61,31 @@ def status(target: str, creds: str | None, tls_ca: str | None, as_json: bool) ->
         write_json(asdict(found))
     else:
         _write(found, now_s)
-    has_standby = any(one.runs(now_s) and not one.is_primary for one in found.servers)
-    return 0 if found.primary and has_standby else DEGRADED
+    return 0 if found.primary and found.has_standby(now_s) else DEGRADED
+
+
+@cluster.command()
+@_TARGET
+@_CREDS
+@_TLS_CA
+def failover(target: str, creds: str | None, tls_ca: str | None) -> None:
+    """Let a standby take over from the primary.
+
+    The primary stops in order, and its service manager starts it again as a standby. Reserved jobs
+    stay reserved until their deadlines, and any client may delete, release, bury or touch them.
+
+    \b
+    Example:
+      beanstalkd-py cluster failover nats://nats-1,nats-2,nats-3/jobs
+
+    Exit status 2 without a primary or a standby, after 30 s, for a usage error or if NATS
+    does not answer.
+    """
+    from beanstalkd_py.replication.cluster_status import fail_over
+
+    found = _with_log(fail_over, target, creds, tls_ca)
+    write_line(f"primary: {found.primary}")
+    write_line(f"epoch: {found.epoch}")
 
 
 @cluster.command()

@@ -34,7 +34,7 @@ from beanstalkd_py.server.options import ServeOptions, auto_tls_processes
 from beanstalkd_py.server.parent.ready_line import ready_line
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.exit_status import EXIT_OK
+from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.launch import (
     ARCHIVER_MODULE,
@@ -111,7 +111,8 @@ class ParentLoop:
             self._helpers.append(self._archiver)
         self._replicator = None
         if setup.replication is not None:
-            self._replicator = ReplicatorSupervisor(setup.replication.process, self._end_term)
+            process = setup.replication.process
+            self._replicator = ReplicatorSupervisor(process, self._end_term, self._resign)
             self._helpers.append(self._replicator)
         self._control = self._new_control()
         self._metrics = self._new_metrics()
@@ -432,6 +433,13 @@ class ParentLoop:
         if self._supervised == 0:
             self._end.set(self._status)
         elif not self._stopping:
+            self._stop()
+
+    def _resign(self) -> None:
+        """Stop the server, so that another one takes over and this one is started again."""
+        LOGGER.log(NOTICE, "a failover is requested; this server becomes a standby")
+        self._status = self._status or EXIT_ERROR
+        if not self._stopping:
             self._stop()
 
     def _end_term(self, status: int) -> None:

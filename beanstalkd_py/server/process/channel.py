@@ -20,6 +20,7 @@ closes its end, which the other side reads as the end of messages.
                     ["status", {...}]       of the archiver: ArchiverStatus; of the replicator:
                                             ReplicatorStatus
                     ["primary"]             of the replicator: this server may serve
+                    ["failover"]            of the replicator: another server should serve
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ STORED = "stored"
 LISTENER = "listener"
 BEGIN = "begin"
 PRIMARY = "primary"
+FAILOVER = "failover"
 STATUS = "status"
 
 TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))

@@ -29,7 +29,7 @@ from beanstalkd_py.core.shared_memory import (
 )
 from beanstalkd_py.replication.cluster_status import ServerStatus, read_status
 from beanstalkd_py.replication.lease import Lease
-from beanstalkd_py.replication.log import Log, LogOptions, LogUnavailableError
+from beanstalkd_py.replication.log import FAILOVER, Log, LogOptions, LogUnavailableError
 from beanstalkd_py.replication.node import Node
 from beanstalkd_py.replication.target import parse_target
 from beanstalkd_py.server.logging.lines import NOTICE, LogSource
@@ -176,7 +176,7 @@ class Replicator:
         self._parent.send(channel.READY)
         reporting = asyncio.create_task(self._publish_reports(node, log))
         renewing = await self._stand_by(node, lease)
-        serving = asyncio.create_task(self._serve(node, lease))
+        serving = asyncio.create_task(self._serve(log, node, lease))
         tasks = [renewing, serving, reporting]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -220,10 +220,11 @@ class Replicator:
         publish_stored_position(self._shared, worker, position)
         os.eventfd_write(self._descriptors.stored[worker], 1)
 
-    async def _serve(self, node: Node, lease: Lease) -> None:
+    async def _serve(self, log: Log, node: Node, lease: Lease) -> None:
         await node.become_primary()
         LOGGER.log(NOTICE, "this server is the primary of epoch %d", lease.epoch)
         self._parent.send(channel.PRIMARY)
+        await log.listen(FAILOVER, partial(self._parent.send, channel.FAILOVER))
         count = len(self._folders)
         first = asyncio.Barrier(count)
         await asyncio.gather(*(self._store(node, worker, first) for worker in range(count)))

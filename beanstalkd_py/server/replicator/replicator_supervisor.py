@@ -21,12 +21,15 @@ class ReplicatorSupervisor(Supervisor):
     # As for the archiver, because a slow disk may delay it.
     heartbeat_limit_s = 60.0
 
-    def __init__(self, process: ChildProcess, failed: Callable[[int], None]) -> None:
+    def __init__(
+        self, process: ChildProcess, failed: Callable[[int], None], failover: Callable[[], None]
+    ) -> None:
         super().__init__("replicator", None)
         self.process = process
         self.ready = True
         self.status = ReplicatorStatus()
         self._failed = failed
+        self._failover = failover
         self._reason = ""
 
     def run(self) -> int:
@@ -38,6 +41,8 @@ class ReplicatorSupervisor(Supervisor):
         match message:
             case [channel.STATUS, dict(values)]:
                 self.status = ReplicatorStatus(**values)
+            case [channel.FAILOVER]:
+                self._failover()
             case [channel.FAILED, int(), str(text)]:
                 self._reason = f"failed: {text}"
             case _:
