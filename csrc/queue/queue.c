@@ -371,14 +371,18 @@ int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now
 {
     if (!holds(queue, session, job))
         return -ENOENT;
-    if (bs_job_holder(queue, job) != session)
+    const bool is_kept = bs_job_holder(queue, job) != session;
+    if (is_kept)
         bs_job_hold(queue, session, job, job->at, now);
     if (bs_binlog_reserve_age(queue->binlog, job, now))
         bs_binlog_append_deferred(queue->binlog, job, 0, now); /* of its reserve, which the deadline still determines */
     job->at = now.mono + (int64_t)job->ttr * BS_SECOND;
     bs_heap_change(&session->reserved, &bs_job_kind, job->place, job->at);
     bs_schedule_session(queue, session);
-    bs_binlog_append_deferred(queue->binlog, job, 0, now);
+    if (is_kept && bs_binlog_reserve_space(queue->binlog, now))
+        bs_binlog_update(queue->binlog, job, 0, now); /* the reservation ends with this client now */
+    else
+        bs_binlog_append_deferred(queue->binlog, job, 0, now);
     return 0;
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -65,6 +66,10 @@ class LoggingClient:
     doing: str = ""
     """The last command and when it was sent, for a failure of the test."""
     failure: AssertionError | None = None
+    continued: int = 0
+    """How many jobs it has deleted that it had reserved on an earlier connection."""
+    held: tuple[bytes, JobLog, Holding] | None = None
+    """The id of a job whose connection ended before it was deleted, released or buried."""
 
     def run(self) -> None:
         try:
@@ -80,6 +85,7 @@ class LoggingClient:
                 client = Client(port, REPLY_S)
                 with contextlib.closing(client):
                     watch_all(client)
+                    self._end_held(client)
                     while not self.stopped.is_set():
                         self._step(client, dice)
             if self.stopped.is_set():
@@ -99,6 +105,7 @@ class LoggingClient:
         log.reserves.append(sent)
         holding = Holding(time.monotonic())
         log.holdings.append(holding)
+        self.held = job, log, holding
         choice = dice.random()
         end = time.monotonic()
         if choice < 0.7:
@@ -112,6 +119,20 @@ class LoggingClient:
             reply = self._ask(client, b"bury %b 5\r\n" % job)
         if reply in (b"DELETED\r\n", b"RELEASED\r\n", b"BURIED\r\n"):
             holding.end = end
+        self.held = None
+
+    def _end_held(self, client: Client) -> None:
+        """Delete the job that this client holds, if a planned failover has kept its reservation."""
+        if self.held is None:
+            return
+        job, log, holding = self.held
+        if self._ask(client, b"touch %b\r\n" % job) == b"TOUCHED\r\n":
+            log.may_be_deleted = True
+            holding.end = time.monotonic()
+            if self._ask(client, b"delete %b\r\n" % job) == b"DELETED\r\n":
+                log.deleted = time.monotonic()
+                self.continued += 1
+        self.held = None
 
     def _put(self, client: Client, dice: random.Random) -> None:
         if dice.random() < 0.1:
@@ -160,10 +181,24 @@ def drain(port: int) -> Counter[bytes]:
         for tube in TUBES:
             client.ask(b"use %b\r\n" % tube)
             client.ask(b"kick 1000000\r\n")
+        for job in kept(client):
+            found[client.ask(b"peek %d\r\n" % job).split(b"\r\n", 1)[1][:-2]] += 1
+            assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
         while (reply := client.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED"):
             found[reply.split(b"\r\n", 1)[1][:-2]] += 1
             assert client.ask(b"delete %b\r\n" % reply.split()[1]) == b"DELETED\r\n"
     return found
+
+
+def kept(client: Client) -> list[int]:
+    """Return the jobs that are reserved, which no client is any more."""
+    return [
+        int(number)
+        for tube in TUBES
+        for number in re.findall(
+            rb"id: (\d+)", client.ask(b"list-jobs %b reserved 0 1000\r\n" % tube)
+        )
+    ]
 
 
 def check(clients: Sequence[LoggingClient], left: Counter[bytes]) -> None:

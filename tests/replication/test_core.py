@@ -235,6 +235,19 @@ def test_a_planned_stop_keeps_reservations_for_any_client(folder: Path) -> None:
         assert rig.counters.reserved == 0
 
 
+def test_a_reservation_that_a_client_continues_ends_with_it(folder: Path) -> None:
+    """Also over a kill: the entry that kept it is not the last one any more."""
+    stopped_with_reserved_jobs(folder)
+    now = read_clocks()
+    with Rig(folder, now=now) as rig:
+        client = rig.client()
+        client.do(b"touch 1", b"TOUCHED")
+        client.close()
+    with Rig(folder, now=now) as rig:
+        assert rig.client().job(1)["state"] == "ready"
+        assert rig.counters.reserved == 4
+
+
 def test_a_reservation_ends_at_its_deadline_although_the_server_was_away(folder: Path) -> None:
     stopped_with_reserved_jobs(folder)
     now = read_clocks()

@@ -218,4 +218,6 @@ def test_no_acknowledged_job_is_lost(memory: Path, workers: int) -> None:
             assert client.failure is None, f"{client.failure!r}: {report(clients, servers)}"
         left = drain(wait_for_primary(servers).port)
         check(clients, left)
-        print(f"{sum(len(one.jobs) for one in clients)} jobs, {left.total()} left")
+        continued = sum(one.continued for one in clients)
+        count = sum(len(one.jobs) for one in clients)
+        print(f"{count} jobs, {left.total()} left, {continued} continued after a planned failover")
