@@ -320,11 +320,11 @@ class Log:
 
     # --- signals ------------------------------------------------------------------------------
 
-    async def listen(self, signal: str, heard: Callable[[], object]) -> None:
-        """Call `heard` for each `tell` and `ask` from now on, except for those that NATS loses."""
+    async def listen(self, signal: str, received: Callable[[], object]) -> None:
+        """Call `received` for each `tell` and `ask` from now on, except for those that NATS loses."""
 
         async def answer(message: Msg) -> None:
-            heard()
+            received()
             if message.reply:
                 await message.respond(b"")
 
@@ -338,7 +338,7 @@ class Log:
             await self._client.flush(int(TIMEOUT_S))
 
     async def ask(self, signal: str) -> bool:
-        """Send a signal; return whether somebody has heard it."""
+        """Send a signal; return whether somebody has received it."""
         async with _translated():
             try:
                 await self._client.request(self._target.signal(signal), timeout=TIMEOUT_S)

@@ -271,16 +271,6 @@ int bs_body_load(bs_binlog *binlog, bs_job *job);
 bs_binlog_file *bs_binlog_add_file(bs_binlog *binlog, uint32_t number, int64_t bytes);
 bs_binlog_file *bs_binlog_find_file(const bs_binlog *binlog, uint32_t number);
 
-/* The files of a folder. */
-typedef struct {
-    uint32_t *numbers; /* rising; owned by the caller */
-    size_t count;
-    uint32_t highest_renamed; /* of files that were renamed to .bad or .done */
-} bs_binlog_list;
-
-/* Lists the files, counts those that wait for an archiver, and removes unfinished ones. Returns 0 or a negative errno. */
-int bs_binlog_list_files(bs_binlog *binlog, bs_binlog_list *list);
-
 /* Takes the lock of the folder, and keeps it. Returns 0, BS_ERR_LOCKED, or a negative errno. */
 int bs_binlog_lock(bs_binlog *binlog);
 

@@ -37,6 +37,18 @@ void bs_recovery_remove_key(bs_recovery *r, bs_ended_key *ended);
 /* Removes the jobs and ended keys of the files below this number. */
 void bs_recovery_remove_before(bs_recovery *r, uint32_t first);
 
+/* --- list_files.c --- */
+
+/* The files of a folder. */
+typedef struct {
+    uint32_t *numbers; /* rising; owned by the caller */
+    size_t count;
+    uint32_t highest_renamed; /* of files that were renamed to .bad or .done */
+} bs_file_list;
+
+/* Lists the files, counts those that wait for an archiver, and removes unfinished ones. Returns 0 or a negative errno. */
+int bs_recovery_list(bs_binlog *binlog, bs_file_list *list);
+
 /* --- files.c --- */
 
 /* Reads the first `length` bytes of a file, of which it may have read a part; UINT64_MAX: all, for the last time. Returns

@@ -124,15 +124,15 @@ class MemoryLog:
             del messages[number]
         self._check()
 
-    async def listen(self, signal: str, heard: Callable[[], object]) -> None:
+    async def listen(self, signal: str, received: Callable[[], object]) -> None:
         self._check()
-        self.cluster.listeners.append((signal, heard))
+        self.cluster.listeners.append((signal, received))
 
     async def tell(self, signal: str) -> None:
         self._check()
-        for name, heard in self.cluster.listeners:
+        for name, received in self.cluster.listeners:
             if name == signal and not self._fails():
-                heard()
+                received()
 
     async def get(self, key: str) -> Record | None:
         self._check()

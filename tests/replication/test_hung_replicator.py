@@ -24,7 +24,7 @@ def test_a_silent_replicator_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs.set_inheritable(False)
     process = ChildProcess(0, pid, Channel(ours), socket.socket())
     ended: list[int] = []
-    supervisor = ReplicatorSupervisor(process, ended.append)
+    supervisor = ReplicatorSupervisor(process, ended.append, lambda: None)
     running = gevent.spawn(supervisor.run)
     begun = time.monotonic()
     for _ in range(10):  # it reports and answers for a second

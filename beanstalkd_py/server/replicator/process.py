@@ -127,6 +127,7 @@ class Replicator:
         """The running standbys that this primary knows of."""
         self._lease: Lease | None = None
         self._node: Node | None = None
+        self._work_tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
         """Run until the parent sends STOP or ends. Raises BeanstalkdError, OSError."""
@@ -137,10 +138,18 @@ class Replicator:
             asyncio.create_task(self._stopping.wait()),
             asyncio.create_task(self._report()),
         ]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        await cancel_all(tasks)
-        if not working.cancelled():
-            working.result()
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await cancel_all([*tasks, *self._work_tasks])
+            if not working.cancelled():
+                working.result()
+            await self._resign()
+        finally:
+            # Those of nats-py, too, because asyncio.run would cancel them only once.
+            await cancel_all(asyncio.all_tasks() - {asyncio.current_task()})
+
+    async def _resign(self) -> None:
+        """Give up the lease of a primary."""
         if self._lease is not None and self._lease.epoch and self._node is not None:
             try:
                 await asyncio.wait_for(self._node.resign(), RESIGN_S)
@@ -174,10 +183,10 @@ class Replicator:
         self._node = node
         await node.open()
         self._parent.send(channel.READY)
-        reporting = asyncio.create_task(self._publish_reports(node, log))
-        renewing = await self._stand_by(node, lease)
-        serving = asyncio.create_task(self._serve(log, node, lease))
-        tasks = [renewing, serving, reporting]
+        tasks = self._work_tasks
+        tasks.append(asyncio.create_task(self._publish_reports(node, log)))
+        tasks.append(await self._stand_by(node, lease))
+        tasks.append(asyncio.create_task(self._serve(log, node, lease)))
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()

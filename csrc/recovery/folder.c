@@ -1,6 +1,4 @@
 /* From a binlog folder to a queue. */
-#include "recovery/recovery.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +132,7 @@ static void forget_before(bs_recovery *r, uint32_t first)
 
 /* Reads to their ends all files that are not read yet and are below `before`. Files of this list that follow each other
  * must have consecutive numbers, unless the later one records the gap. */
-static int read_files(bs_recovery *r, const bs_binlog_list *list, uint32_t before)
+static int read_files(bs_recovery *r, const bs_file_list *list, uint32_t before)
 {
     int error = 0;
     for (size_t i = 0; i < list->count && list->numbers[i] < before && !error; i++) {
@@ -153,8 +151,8 @@ static int read_files(bs_recovery *r, const bs_binlog_list *list, uint32_t befor
 /* Reads all files below this number, and forgets those that were removed. */
 static int follow_files(bs_recovery *r, uint32_t before)
 {
-    bs_binlog_list list;
-    int error = bs_binlog_list_files(r->binlog, &list);
+    bs_file_list list;
+    int error = bs_recovery_list(r->binlog, &list);
     if (!error && r->scan.fd >= 0)
         error = bs_recovery_read_file(r, r->number, UINT64_MAX); /* which may have been removed */
     if (!error)
@@ -190,11 +188,11 @@ int bs_recovery_end(bs_recovery *r, bs_now now)
 {
     bs_binlog *binlog = r->binlog;
     bs_queue *queue = r->queue;
-    bs_binlog_list list;
+    bs_file_list list;
     const bool is_copy = r->follows;
     r->now = now;
     r->follows = false;
-    int error = bs_binlog_list_files(binlog, &list);
+    int error = bs_recovery_list(binlog, &list);
     if (!error)
         error = bs_unsynced_settle(binlog, list.numbers, list.count, is_copy);
     if (!error)

@@ -9,7 +9,8 @@
 
 #include "base/alloc.h"
 #include "base/file_io.h"
-#include "binlog/binlog_private.h"
+#include "binlog/preallocation.h"
+#include "recovery/recovery_state.h"
 
 static int compare_numbers(const void *a, const void *b)
 {
@@ -28,9 +29,9 @@ static void count_done_file(bs_binlog *binlog, const char *name)
     binlog->done_bytes += (int64_t)status.st_size;
 }
 
-int bs_binlog_list_files(bs_binlog *binlog, bs_binlog_list *list)
+int bs_recovery_list(bs_binlog *binlog, bs_file_list *list)
 {
-    *list = (bs_binlog_list){0};
+    *list = (bs_file_list){0};
     binlog->done_files = 0;
     binlog->done_bytes = 0;
     int fd = openat(binlog->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
