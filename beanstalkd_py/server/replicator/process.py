@@ -130,6 +130,13 @@ class Replicator:
 
     async def run(self) -> None:
         """Run until the parent sends STOP or ends. Raises BeanstalkdError, OSError."""
+        try:
+            await self._run()
+        finally:
+            # asyncio.run cancels each task only once, and would wait for ever.
+            await cancel_all(asyncio.all_tasks() - {asyncio.current_task()})
+
+    async def _run(self) -> None:
         asyncio.get_running_loop().add_reader(self._parent.fileno(), self._handle_message)
         working = asyncio.create_task(self._work())
         tasks = [
