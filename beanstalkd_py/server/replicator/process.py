@@ -209,7 +209,7 @@ class Replicator:
         # A server without --replicate must not use the folder meanwhile.
         locks = [FileLock(folder / LOCK) for folder in self._folders]
         listeners, tls = self._descriptors.listeners, self._descriptors.tls_listener
-        forwarder = Forwarder(listeners, tls)
+        forwarder = Forwarder(listeners, tls, self._config.options, self._shared.parent)
         lease.primary_changed = forwarder.primary_changed
         try:
             await forwarder.start()
