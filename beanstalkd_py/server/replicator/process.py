@@ -231,6 +231,7 @@ class Replicator:
         await node.become_primary()
         LOGGER.log(NOTICE, "this server is the primary of epoch %d", lease.epoch)
         self._parent.send(channel.PRIMARY)
+        self._parent.send(channel.STATUS, asdict(self._status()))  # so that metrics have the epoch
         count = len(self._folders)
         first = asyncio.Barrier(count)
         await asyncio.gather(*(self._store(node, worker, first) for worker in range(count)))
