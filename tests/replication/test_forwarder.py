@@ -8,11 +8,13 @@ import selectors
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from beanstalkd_py.replication.lease import Holder
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.replicator import forwarder as module
 from beanstalkd_py.server.replicator.forwarder import Forwarder
 
@@ -58,7 +60,9 @@ async def primary(name: str) -> AsyncIterator[Holder]:
 
 
 @contextlib.asynccontextmanager
-async def forwarding() -> AsyncIterator[tuple[Forwarder, Callable[..., Awaitable[Connection]]]]:
+async def forwarding(
+    **options: Any,
+) -> AsyncIterator[tuple[Forwarder, Callable[..., Awaitable[Connection]]]]:
     """Yield a forwarder, and a function that connects to it, with True to its port for TLS."""
     with (
         socket.create_server(("127.0.0.1", 0)) as plain,
@@ -66,7 +70,8 @@ async def forwarding() -> AsyncIterator[tuple[Forwarder, Callable[..., Awaitable
     ):
         for listener in (plain, tls):
             listener.setblocking(False)
-        forwarder = Forwarder([plain], tls)
+        counters = SimpleNamespace(refused_connections=0)
+        forwarder = Forwarder([plain], tls, ServeOptions(**options), counters)
         writers = []
 
         async def connect(is_tls: bool = False) -> Connection:
@@ -135,6 +140,24 @@ def test_tls_goes_to_the_tls_address() -> None:
             forwarder.primary_changed(one)
             assert await is_closed(await connect(True))
             assert await reply(await connect()) == b"one"
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_clients_that_are_not_allowed_are_not_forwarded(is_tls: bool) -> None:
+    """The primary would see the address of the standby."""
+
+    async def reply_with(holder: Holder, **options: Any) -> list[bytes]:
+        async with forwarding(**options) as (forwarder, connect):
+            forwarder.primary_changed(replace(holder, tls_address=holder.address))
+            return [await reply(await connect(is_tls)) for _ in range(2)]
+
+    async def test() -> None:
+        async with primary("one") as one:
+            assert await reply_with(one, allow=("10.0.0.0/8",)) == [b"", b""]
+            assert await reply_with(one, allow=("127.0.0.0/8",)) == [b"one", b"one"]
+            assert await reply_with(one, max_connections=1) == [b"one", b""]
 
     run(test)
 

@@ -1,7 +1,8 @@
-"""A replicator that hangs is killed, and the server ends, so that it starts again as a standby."""
+"""A replicator ends when it is stopped; one that hangs is killed, and the server ends."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -10,8 +11,12 @@ import time
 import gevent
 import pytest
 
-from beanstalkd_py.server.process.channel import PONG, STATUS, Channel, channel_pair
+from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.process.channel import PONG, STATUS, STOP, Channel, channel_pair
 from beanstalkd_py.server.process.launch import ChildProcess
+from beanstalkd_py.server.process.messages import ProcessConfig
+from beanstalkd_py.server.process.shared_memory import SharedMemory, create_segment
+from beanstalkd_py.server.replicator.process import Descriptors, Replicator
 from beanstalkd_py.server.replicator.replicator_supervisor import ReplicatorSupervisor
 
 
@@ -37,3 +42,28 @@ def test_a_silent_replicator_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert running.get(timeout=10) == 128 + signal.SIGKILL
     assert ended == [128 + signal.SIGKILL]
     assert 1.5 < time.monotonic() - begun < 5
+
+
+class StubbornReplicator(Replicator):
+    """Has a task that ends at its second cancellation, as `asyncio.wait_for` may cause it."""
+
+    async def _work(self) -> None:
+        task = asyncio.create_task(self._swallow())
+        await asyncio.wait([task])
+
+    async def _swallow(self) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(60)
+
+
+def test_a_stop_ends_tasks_that_swallow_a_cancellation() -> None:
+    ours, theirs = channel_pair()
+    config = ProcessConfig(os.getpid(), "", 0.0, 0, [], ServeOptions())
+    shared = SharedMemory(create_segment())
+    Channel(ours).send(STOP)
+    begun = time.monotonic()
+    with ours, theirs:
+        asyncio.run(StubbornReplicator(Channel(theirs), shared, config, Descriptors()).run())
+    assert time.monotonic() - begun < 10

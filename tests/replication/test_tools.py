@@ -116,7 +116,7 @@ def test_metrics_of_a_primary(nats: NatsCluster, memory: Path) -> None:
 
     with replicated_servers(nats, "metrics", memory, each=options) as (first, _):
         epoch = cluster_status(f"{nats.url}/metrics")["epoch"]
-        assert value("replication_epoch") == epoch > 0
+        assert eventually(lambda: value("replication_epoch") == epoch > 0)
         assert eventually(lambda: value("standbys") == 1, 15)
         assert value("standby_behind_messages") < 1000
         assert value("replicated_log_unavailable_seconds_total") == 0

@@ -11,8 +11,11 @@ import contextlib
 import socket
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from beanstalkd_py.replication.lease import Holder
+from beanstalkd_py.server.accept.admission import Admission
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.replicator.cancellation import cancel_all
 
 WAIT_S = 30.0
@@ -23,10 +26,18 @@ BACKLOG = 4096
 
 
 class Forwarder:
-    """Forwards the connections of these listeners, which the caller owns."""
+    """Forwards the connections of these listeners, which the caller owns.
+
+    Applies --allow and --max-connections, because the primary only sees this server's address.
+    `counters` is the parent's bs_counters.
+    """
 
     def __init__(
-        self, listeners: Sequence[socket.socket], tls_listener: socket.socket | None = None
+        self,
+        listeners: Sequence[socket.socket],
+        tls_listener: socket.socket | None,
+        options: ServeOptions,
+        counters: Any,
     ) -> None:
         self._listeners = [(listener, False) for listener in listeners]
         if tls_listener is not None:
@@ -36,6 +47,7 @@ class Forwarder:
         """Set when another one is the primary, or none; then replaced."""
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._admission = Admission(options, lambda: len(self._tasks), counters)
 
     async def start(self) -> None:
         """Accept connections. Raises OSError."""
@@ -65,6 +77,9 @@ class Forwarder:
     async def _accepted(
         self, is_tls: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        if not self._admits(writer):
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -75,6 +90,11 @@ class Forwarder:
             pass
         finally:
             writer.transport.abort()
+
+    def _admits(self, writer: asyncio.StreamWriter) -> bool:
+        address = writer.get_extra_info("peername")  # None if the client is gone
+        family = writer.get_extra_info("socket").family
+        return address is not None and self._admission.admits(family, address, 0)
 
     async def _forward(
         self, is_tls: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -131,6 +131,13 @@ class Replicator:
 
     async def run(self) -> None:
         """Run until the parent sends STOP or ends. Raises BeanstalkdError, OSError."""
+        try:
+            await self._run()
+        finally:
+            # asyncio.run cancels each task only once, and would wait for ever.
+            await cancel_all(asyncio.all_tasks() - {asyncio.current_task()})
+
+    async def _run(self) -> None:
         asyncio.get_running_loop().add_reader(self._parent.fileno(), self._handle_message)
         working = asyncio.create_task(self._work())
         tasks = [
@@ -138,15 +145,11 @@ class Replicator:
             asyncio.create_task(self._stopping.wait()),
             asyncio.create_task(self._report()),
         ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            await cancel_all([*tasks, *self._work_tasks])
-            if not working.cancelled():
-                working.result()
-            await self._resign()
-        finally:
-            # Those of nats-py, too, because asyncio.run would cancel them only once.
-            await cancel_all(asyncio.all_tasks() - {asyncio.current_task()})
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await cancel_all([*tasks, *self._work_tasks])
+        if not working.cancelled():
+            working.result()
+        await self._resign()
 
     async def _resign(self) -> None:
         """Give up the lease of a primary."""
@@ -211,7 +214,7 @@ class Replicator:
         # A server without --replicate must not use the folder meanwhile.
         locks = [FileLock(folder / LOCK) for folder in self._folders]
         listeners, tls = self._descriptors.listeners, self._descriptors.tls_listener
-        forwarder = Forwarder(listeners, tls)
+        forwarder = Forwarder(listeners, tls, self._config.options, self._shared.parent)
         lease.primary_changed = forwarder.primary_changed
         try:
             await forwarder.start()
@@ -234,6 +237,7 @@ class Replicator:
         LOGGER.log(NOTICE, "this server is the primary of epoch %d", lease.epoch)
         self._parent.send(channel.PRIMARY)
         await log.listen(FAILOVER, partial(self._parent.send, channel.FAILOVER))
+        self._parent.send(channel.STATUS, asdict(self._status()))  # so that metrics have the epoch
         count = len(self._folders)
         first = asyncio.Barrier(count)
         await asyncio.gather(*(self._store(node, worker, first) for worker in range(count)))
