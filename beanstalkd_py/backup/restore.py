@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +10,10 @@ from beanstalkd_py import errors
 from beanstalkd_py.backup.history_files import HISTORY
 from beanstalkd_py.backup.target import Backup, SavedFile, Target
 from beanstalkd_py.binlog.layout import GUARD_TARGET, HISTORY_ID, LAYOUT, LOCK
+from beanstalkd_py.binlog.new_folder import NewFolder
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.binlog.steps import FILE_MODE, Steps
 from beanstalkd_py.history.files.layout import ABORT, DISPATCHED
-
-STAGING_SUFFIX = ".restoring"
 
 
 def verify(backup: Backup, target: Target) -> Iterator[str]:
@@ -44,16 +42,16 @@ def restore(
     ToolUsageError, PipelineError, OSError.
     """
     steps = steps or Steps()
-    places = [_Place(folder, _binlog_files(backup, history is not None))]
+    places = [_Place(folder, _binlog_files(backup, history is not None), steps)]
     if history is not None:
         _check_apart(folder, history)
-        places.insert(0, _Place(history, _history_files(backup, target)))
+        places.insert(0, _Place(history, _history_files(backup, target), steps))
     for place in places:
         place.check()
     for place in places:
-        place.write(target, steps)
+        place.write(target)
     for place in places:
-        place.put_in_place(steps)
+        place.put_in_place()
 
 
 def _check_apart(folder: Path, history: Path) -> None:
@@ -85,43 +83,30 @@ def _history_files(backup: Backup, target: Target) -> dict[str, SavedFile]:
 class _Place:
     """A new folder, and its files by their paths. Methods raise OSError."""
 
-    def __init__(self, folder: Path, files: dict[str, SavedFile]) -> None:
-        self._folder = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
-        self._staging = self._folder.with_name(self._folder.name + STAGING_SUFFIX)
+    def __init__(self, folder: Path, files: dict[str, SavedFile], steps: Steps) -> None:
+        self._new = NewFolder(folder, steps)
         self._files = files
+        self._below = sorted({str(Path(path).parent) for path in files} - {"."})
+        self._steps = steps
 
     def check(self) -> None:
         """Raises ToolUsageError."""
-        folder = self._folder
-        if not folder.parent.is_dir():
-            raise errors.ToolUsageError(f"{folder.parent} is no directory; create it first")
-        if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            text = f"{folder} is not empty; give a new folder, or move its files to another place"
-            raise errors.ToolUsageError(text)
+        self._new.check()
 
-    def write(self, target: Target, steps: Steps) -> None:
-        """Write and sync all files to a folder beside it. Raises PipelineError."""
-        staging = self._staging
-        like = self._folder if self._folder.is_dir() else self._folder.parent
-        with creating_as_owner_of(like):
-            if staging.is_dir() and not staging.is_symlink():
-                steps.before(f"rmtree {staging}")
-                shutil.rmtree(staging)
-            below = sorted({str(Path(path).parent) for path in self._files} - {"."})
-            for name in ("", *below):
-                steps.make_folder(staging / name, like)
+    def write(self, target: Target) -> None:
+        """Write all files to a folder beside it. Raises PipelineError."""
+        staging = self._new.staging
+        with creating_as_owner_of(self._new.like):
+            self._new.begin(self._below)
             for path, file in self._files.items():
-                _write(staging / path, file, target, steps)
+                _write(staging / path, file, target, self._steps)
             if LAYOUT in self._files:
-                steps.link(staging / LOCK, Path(GUARD_TARGET))
+                self._steps.link(staging / LOCK, Path(GUARD_TARGET))
             if DISPATCHED in self._files:
-                steps.write(staging / ABORT, b"")  # so that it is opened as after a crash
-            for name in (*below, ""):
-                steps.sync_folder(staging / name)
+                self._steps.write(staging / ABORT, b"")  # so that it is opened as after a crash
 
-    def put_in_place(self, steps: Steps) -> None:
-        steps.rename(self._staging, self._folder)
-        steps.sync_folder(self._folder.parent)
+    def put_in_place(self) -> None:
+        self._new.put_in_place(self._below)
 
 
 def _write(path: Path, file: SavedFile, target: Target, steps: Steps) -> None:

@@ -57,12 +57,17 @@ class ClusterStatus:
         return any(one.runs(now_s) and not one.is_primary for one in self.servers)
 
 
-async def read_status(log: Log) -> ClusterStatus:
+async def read_configuration(log: Log) -> Configuration:
     """Raises ReplicationError if the queue does not exist, LogUnavailableError."""
     record = await log.get(CONFIGURATION)
     if record is None:
         raise errors.ReplicationError("no server has begun this replicated queue yet")
-    configuration = Configuration(**record.value)
+    return Configuration(**record.value)
+
+
+async def read_status(log: Log) -> ClusterStatus:
+    """Raises ReplicationError if the queue does not exist, LogUnavailableError."""
+    configuration = await read_configuration(log)
     lease = await log.get(LEASE)
     holder = Holder("", "")
     if lease is not None:

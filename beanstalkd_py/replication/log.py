@@ -14,6 +14,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import nats.errors
@@ -25,6 +26,7 @@ from nats.js.api import (
     ConsumerConfig,
     DeliverPolicy,
     DiscardPolicy,
+    RawStreamMsg,
     RetentionPolicy,
     StorageType,
     StreamConfig,
@@ -55,6 +57,7 @@ RESIGNED = "resigned"
 """The signal of a primary that has given up its lease."""
 FAILOVER = "failover"
 """The signal that asks a primary to do so."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 LEASE = "lease"
 CONFIGURATION = "configuration"
@@ -308,6 +311,15 @@ class Log:
                 return None
         return found.data or b""
 
+    async def stored_ns(self, worker: int, sequence: int) -> int:
+        """Return when NATS has stored a message, by its clock; 0 if it was purged."""
+        async with _translated():
+            try:
+                found = await self._jetstream.get_msg(self._target.stream(worker), sequence)
+            except nats.js.errors.NotFoundError:
+                return 0
+        return _nanoseconds(found)
+
     async def purge(self, worker: int, before: int) -> None:
         """Remove the messages before this sequence, which is above 1.
 
@@ -368,6 +380,13 @@ class Log:
         async with _translated():
             await (await self._bucket()).put(key, json.dumps(value).encode())
 
+    async def changed_ns(self, key: str) -> int:
+        """Return when a key, which exists, was changed the last time."""
+        bucket = self._target.bucket
+        async with _translated():
+            subject = f"$KV.{bucket}.{key}"
+            return _nanoseconds(await self._jetstream.get_msg(f"KV_{bucket}", subject=subject))
+
     async def delete(self, key: str, revision: int) -> None:
         """Remove a key that has this revision."""
         async with _translated():
@@ -383,8 +402,17 @@ class Log:
 
     async def _bucket(self) -> KeyValue:
         if self._keys is None:
-            self._keys = await self._jetstream.key_value(self._target.bucket)
+            try:
+                self._keys = await self._jetstream.key_value(self._target.bucket)
+            except nats.js.errors.BucketNotFoundError as error:
+                text = f"NATS has no bucket {self._target.bucket}: no server has begun this queue"
+                raise LogUnavailableError(text) from error
         return self._keys
+
+
+def _nanoseconds(message: RawStreamMsg) -> int:
+    assert message.time is not None
+    return (message.time - EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def _check_settings(stream: str, faults: Mapping[str, bool]) -> None:

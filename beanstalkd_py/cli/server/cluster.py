@@ -1,4 +1,4 @@
-"""`beanstalkd-py cluster`: the servers of a replicated queue."""
+"""`beanstalkd-py cluster`: the servers of a replicated queue, and its jobs at an earlier time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.argument_types import TimeType
 from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.connection_options import CONTEXT
-from beanstalkd_py.cli.options import AS_JSON, file_option
-from beanstalkd_py.cli.output import write_json, write_line
+from beanstalkd_py.cli.options import AS_JSON, file_option, folder_option, option
+from beanstalkd_py.cli.output import notice, write_json, write_line
+from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.replication.cluster_status import ClusterStatus
@@ -33,7 +36,7 @@ _TLS_CA = file_option("--tls-ca", "Trust NATS servers with certificates of these
 
 @click.group(cls=CommandGroup, context_settings=CONTEXT)
 def cluster() -> None:
-    """Show the servers of a replicated queue, or change them."""
+    """Show, change and restore a replicated queue."""
 
 
 @cluster.command()
@@ -110,17 +113,49 @@ def forget(target: str, address: str, creds: str | None, tls_ca: str | None) -> 
     _with_log(partial(forget_server, address=address), target, creds, tls_ca)
 
 
+@cluster.command()
+@_TARGET
+@folder_option("-b --binlog folder", "New binlog folder: missing or empty.", required=True)
+@option("--at", "The time, as NATS has recorded it.", TimeType(), required=True)
+@_CREDS
+@_TLS_CA
+def restore(target: str, folder: str, at: int, creds: str | None, tls_ca: str | None) -> None:
+    """Write the binlog of an earlier time to a new folder.
+
+    Reads the binlog from NATS, while servers use it. Start a server without --replicate on the
+    folder; it has the jobs that the queue had at TIME. This is possible since the primary has last
+    removed a file; for an earlier TIME the command shows since when. TIME is 2026-11-21T15:00:00
+    (UTC), or a duration before now such as 15m.
+
+    \b
+    Example:
+      beanstalkd-py cluster restore nats://nats-1/jobs -b /srv/before --at 15m
+
+    Exit status 1 for an error of a disk or a damaged stream, 2 for a usage error, for a TIME that
+    NATS does not have any more, or if NATS does not answer.
+    """
+    from beanstalkd_py.replication.restore import restore as restore_streams
+
+    call = partial(restore_streams, folder=Path(folder), at_ns=at)
+    workers = _with_log(call, target, creds, tls_ca)
+    notice(f"restored {counted(workers, 'worker')} to {folder}")
+
+
 def _with_log(
     call: Callable[[Log], Coroutine[Any, Any, Result]],
     target: str,
     creds: str | None,
     tls_ca: str | None,
 ) -> Result:
-    """Connect to a replicated log, and return the result of `call`. Raises ToolUsageError."""
+    """Connect to a replicated log, and return the result of `call`.
+
+    Raises ToolUsageError, or BinlogToolError for an error of a disk or a damaged stream.
+    """
     if find_spec("nats") is None:
         text = "cluster requires nats-py; run pip install 'beanstalkd_py[replication]'"
         raise errors.ToolUsageError(text)
     from beanstalkd_py.replication.log import Log, LogOptions
+    from beanstalkd_py.replication.piece import PieceError
     from beanstalkd_py.replication.target import parse_target
 
     async def run() -> Result:
@@ -132,6 +167,11 @@ def _with_log(
 
     try:
         return asyncio.run(run())
+    except PieceError as error:
+        raise errors.BinlogToolError(str(error)) from error
+    except OSError as error:
+        path = f"{error.filename}: " if error.filename else ""
+        raise errors.BinlogToolError(f"cannot write: {path}{error.strerror or error}") from error
     except (errors.ReplicationError, errors.UsageError) as error:
         raise errors.ToolUsageError(str(error)) from error
 
