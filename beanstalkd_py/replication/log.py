@@ -333,7 +333,7 @@ class Log:
     # --- signals ------------------------------------------------------------------------------
 
     async def listen(self, signal: str, received: Callable[[], object]) -> None:
-        """Call `received` for each `tell` and `ask` from now on, except for those that NATS loses."""
+        """Call `received` for each `tell` and `ask` from now on. NATS may lose some."""
 
         async def answer(message: Msg) -> None:
             received()
