@@ -1,26 +1,10 @@
-"""NATS servers for a module; short times for servers on a log in memory."""
+"""Short times for servers on a log in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from replication.nats_cluster import NatsCluster, memory_folder, nats_cluster
 
 from beanstalkd_py.replication import lease, node, stream_writer
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    with memory_folder() as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def nats(memory: Path) -> Iterator[NatsCluster]:
-    with nats_cluster(memory) as cluster:
-        yield cluster
 
 
 @pytest.fixture

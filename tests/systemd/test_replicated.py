@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from processes import eventually
-from replication.nats_cluster import nats_program
+from replication.servers.nats_cluster import nats_program
 from systemd.machine import Machine, booted
 from wire import Client, NoReplyError
 

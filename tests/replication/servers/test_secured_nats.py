@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import trustme
-from replication.nats_accounts import Accounts
-from replication.nats_cluster import (
+from replication.servers.nats_accounts import Accounts
+from replication.servers.nats_cluster import (
     NatsCluster,
     NatsServer,
     answers,

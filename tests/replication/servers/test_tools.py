@@ -11,7 +11,7 @@ import nats as nats_client
 import pytest
 from cli.operator import Operator
 from processes import eventually
-from replication.nats_cluster import (
+from replication.servers.nats_cluster import (
     NatsCluster,
     cluster_status,
     replicated_servers,

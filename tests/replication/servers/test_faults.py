@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from replication.client_log import LoggingClient, check, drain
-from replication.nats_cluster import (
+from replication.servers.client_log import LoggingClient, check, drain
+from replication.servers.nats_cluster import (
     LEASE_S,
     NatsCluster,
     ReplicatedServer,

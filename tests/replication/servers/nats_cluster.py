@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from replication.relay import Relays
+from replication.servers.relay import Relays
 from servers import READY_LINE, Server, free_port, our_command
 from wire import NoReplyError
 

@@ -11,7 +11,7 @@ import pytest
 import trustme
 from cli.operator import Operator
 from processes import eventually
-from replication.nats_cluster import (
+from replication.servers.nats_cluster import (
     LEASE_S,
     READY_S,
     NatsCluster,
@@ -22,7 +22,7 @@ from replication.nats_cluster import (
     restarting,
     wait_for_primary,
 )
-from replication.relay import Relays
+from replication.servers.relay import Relays
 from server.tls.tls_servers import Both, Files, ask, can_connect
 from servers import free_port
 from wire import Client

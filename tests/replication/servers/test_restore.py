@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from replication.client_log import drain
-from replication.nats_cluster import (
+from replication.servers.client_log import drain
+from replication.servers.nats_cluster import (
     NatsCluster,
     ReplicatedServer,
     answers,
