@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import resource
 import selectors
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -80,7 +82,6 @@ async def forwarding(
             writers.append(writer)
             return reader, writer
 
-        await forwarder.start()
         try:
             yield forwarder, connect
         finally:
@@ -162,12 +163,49 @@ def test_clients_that_are_not_allowed_are_not_forwarded(is_tls: bool) -> None:
     run(test)
 
 
-def test_a_connection_without_a_primary_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WAIT_S", 0.1)
+def test_a_connection_that_waits_outlasts_the_forwarder() -> None:
+    """If the server becomes the primary, its workers get the connection."""
 
     async def test() -> None:
-        async with forwarding() as (_, connect):
-            assert await is_closed(await connect())
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            forwarder = Forwarder([listener], None, ServeOptions(), SimpleNamespace())
+            connection = await asyncio.open_connection(*listener.getsockname())
+            asked = asyncio.create_task(reply(connection))
+            await asyncio.sleep(0.1)
+            await forwarder.close()
+            accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
+            with accepted:
+                accepted.sendall(b"worker")
+                assert await asked == b"worker"
+
+    run(test)
+
+
+def test_accepting_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a free descriptor connections wait."""
+    monkeypatch.setattr(module, "FULL_S", 0.05)
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        async with primary("one") as one:
+            with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+                listener.setblocking(False)
+                client.setblocking(False)
+                forwarder = Forwarder([listener], None, ServeOptions(), SimpleNamespace())
+                free = os.dup(0)
+                os.close(free)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+                try:
+                    forwarder.primary_changed(one)
+                    await loop.sock_connect(client, listener.getsockname())
+                    await loop.sock_sendall(client, b"x")
+                    await asyncio.sleep(0.2)
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                assert await loop.sock_recv(client, 100) == b"one"
+                await forwarder.close()
 
     run(test)
 

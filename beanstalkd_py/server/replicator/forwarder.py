@@ -1,7 +1,8 @@
 """A standby's ports: forwards each connection to the primary, TLS without decrypting it.
 
-A connection is forwarded once. Without a primary it waits, because clients should not need to
-retry; it is closed when the primary changes, because its jobs and commands end with that one.
+A connection is forwarded once. Without a primary it stays in the queue of its listener, because
+clients should not need to retry; if this server becomes the primary, its workers get it. It is
+closed when the primary changes, because its jobs and commands end with that one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from beanstalkd_py.replication.lease import Holder
@@ -18,11 +18,10 @@ from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.replicator.cancellation import cancel_all
 
-WAIT_S = 30.0
-"""How long a connection waits for a primary."""
 CONNECT_S = 5.0
 PIECE_BYTES = 1 << 16
-BACKLOG = 4096
+FULL_S = 0.5
+"""The pause after a failed accept, as without a free descriptor."""
 
 
 class Forwarder:
@@ -45,65 +44,65 @@ class Forwarder:
         self._primary: Holder | None = None
         self._change = asyncio.Event()
         """Set when another one is the primary, or none; then replaced."""
-        self._servers: list[asyncio.Server] = []
+        self._accepting = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._admission = Admission(options, lambda: len(self._tasks), counters)
 
-    async def start(self) -> None:
-        """Accept connections. Raises OSError."""
-        for listener, is_tls in self._listeners:
-            # A duplicate, because closing a server closes its socket.
-            self._servers.append(
-                await asyncio.start_server(
-                    partial(self._accepted, is_tls),
-                    sock=listener.dup(),
-                    limit=PIECE_BYTES,
-                    backlog=BACKLOG,
-                )
-            )
-
     def primary_changed(self, primary: Holder | None) -> None:
-        """Forward the connections that wait to this primary, and close those to another one."""
+        """Forward connections to this primary from now on, and close those to another one."""
         self._primary = primary
         self._change.set()
         self._change = asyncio.Event()
+        self._accept_while(primary is not None)
 
     async def close(self) -> None:
         """Stop accepting, and close all connections."""
-        for server in self._servers:
-            server.close()
+        self.primary_changed(None)
         await cancel_all(set(self._tasks))
 
-    async def _accepted(
-        self, is_tls: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        if not self._admits(writer):
-            writer.transport.abort()
+    def _accept_while(self, accepting: bool) -> None:
+        loop = asyncio.get_running_loop()
+        for listener, is_tls in self._listeners:
+            if accepting and not self._accepting:
+                loop.add_reader(listener.fileno(), self._accept, listener, is_tls)
+            elif self._accepting and not accepting:
+                loop.remove_reader(listener.fileno())
+        self._accepting = accepting
+
+    def _accept(self, listener: socket.socket, is_tls: bool) -> None:
+        try:
+            connection, address = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
             return
-        task = asyncio.current_task()
-        assert task is not None
+        except OSError:
+            self._accept_while(False)
+            asyncio.get_running_loop().call_later(FULL_S, self._accept_again)
+            return
+        connection.setblocking(False)
+        if not self._admission.admits(connection.family, address, 0):
+            connection.close()
+            return
+        task = asyncio.create_task(self._forward(is_tls, connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _accept_again(self) -> None:
+        self._accept_while(self._primary is not None)
+
+    async def _forward(self, is_tls: bool, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection, limit=PIECE_BYTES)
         try:
-            await self._forward(is_tls, reader, writer)
+            await self._exchange(is_tls, reader, writer)
         except (OSError, TimeoutError, asyncio.CancelledError):
             pass
         finally:
             writer.transport.abort()
 
-    def _admits(self, writer: asyncio.StreamWriter) -> bool:
-        address = writer.get_extra_info("peername")  # None if the client is gone
-        family = writer.get_extra_info("socket").family
-        return address is not None and self._admission.admits(family, address, 0)
-
-    async def _forward(
+    async def _exchange(
         self, is_tls: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while (primary := self._primary) is None:
-                await self._change.wait()
-        change = self._change
-        address = primary.tls_address if is_tls else primary.address
+        primary, change = self._primary, self._change
+        address = "" if primary is None else primary.tls_address if is_tls else primary.address
         if not address:
             return
         host, _, port = address.rpartition(":")

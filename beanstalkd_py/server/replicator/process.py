@@ -217,7 +217,6 @@ class Replicator:
         forwarder = Forwarder(listeners, tls, self._config.options, self._shared.parent)
         lease.primary_changed = forwarder.primary_changed
         try:
-            await forwarder.start()
             await node.stand_by(self._publish_stored)
             return asyncio.create_task(node.keep_lease(partial(set_lease_end, self._shared)))
         finally:
