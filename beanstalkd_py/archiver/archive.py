@@ -23,7 +23,7 @@ from beanstalkd_py.archiver.folder_identity import identity_of, new_identity
 from beanstalkd_py.archiver.shipped_files import unshipped_from
 from beanstalkd_py.archiver.store_settings import StoreSettings
 from beanstalkd_py.binlog.done_files import DoneFile, list_done_files, remove_files
-from beanstalkd_py.binlog.layout import binlog_files, top_of
+from beanstalkd_py.binlog.layout import REPLICA, binlog_files, top_of
 from beanstalkd_py.core.job_history import HistoryStats, JobHistories
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import StoreFullError, StoreUsageError
@@ -102,7 +102,8 @@ class Archive:
         positions = self._positions
         key = identity_of(path, index)
         last = max(ended.get(key, START), positions.read.get(key, START))
-        if last.file > max(sizes_of(path), default=0):
+        is_replica = (top_of(path) / REPLICA).exists()  # which has the file numbers of its queue
+        if last.file > max(sizes_of(path), default=0) and not is_replica:
             # The folder was emptied, and its file numbers begin anew.
             key = new_identity(path, index)
         # Finish removals that a crash interrupted.

@@ -24,16 +24,27 @@ def identity_of(folder: Path, shard: int) -> str:
 
     A folder without a valid identity gets a new one, and all of its entries count as new.
     """
+    return known_identity(folder) or new_identity(folder, shard)
+
+
+def known_identity(folder: Path) -> str:
+    """Return the identity of a folder, empty if it has no valid one. Raises OSError."""
     try:
         text = read_regular(folder / HISTORY_ID).decode("ascii", "replace").strip()
     except FileNotFoundError:
         text = ""
-    return text if _TEXT.fullmatch(text) else new_identity(folder, shard)
+    return text if _TEXT.fullmatch(text) else ""
 
 
 def new_identity(folder: Path, shard: int) -> str:
     """Replace the folder's identity; on disk when this returns. Raises OSError."""
     text = f"{os.urandom(_BYTES).hex()}-{shard}"
-    with creating_as_owner_of(folder):
-        write_file(folder / HISTORY_ID, text.encode() + b"\n")
+    set_identity(folder, text)
     return text
+
+
+def set_identity(folder: Path, text: str) -> None:
+    """Give a folder this identity; on disk when this returns. Raises OSError."""
+    if text != known_identity(folder):
+        with creating_as_owner_of(folder):
+            write_file(folder / HISTORY_ID, text.encode() + b"\n")

@@ -27,6 +27,11 @@ def durable_position(counters: Any) -> BinlogPosition | None:
     return BinlogPosition(file[0], offset[0])
 
 
+def publish_durable_position(counters: Any, position: BinlogPosition) -> None:
+    """Publish the durable position of a standby's folder, which no worker writes."""
+    lib.bs_publish_durable_position(ffi.addressof(counters), position.file, position.offset)
+
+
 LEASE_ENDED = 1
 """A time of CLOCK_BOOTTIME that is over: the end of a lease that is lost."""
 

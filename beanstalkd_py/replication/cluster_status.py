@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from beanstalkd_py import errors
 from beanstalkd_py.replication.lease import Holder
@@ -29,12 +29,16 @@ STALE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """`behind` is the number of messages that the server lacked when it reported, at `time_s`."""
+    """`behind` is the number of messages that the server lacked when it reported, at `time_s`.
+
+    `sequences` are the last messages of the streams that it had.
+    """
 
     address: str
     is_primary: bool
     behind: int
     time_s: float
+    sequences: list[int] = field(default_factory=list)
 
     def runs(self, now_s: float) -> bool:
         return now_s - self.time_s < STALE_S
@@ -138,4 +142,4 @@ def _status_of(report: ServerReport, holder: Holder, streams: list[StreamEnds]) 
         for ends, sequence in zip(streams, report.sequences, strict=False)
     ]
     behind = 0 if is_primary else sum(lacks)
-    return ServerStatus(report.address, is_primary, behind, report.time_s)
+    return ServerStatus(report.address, is_primary, behind, report.time_s, list(report.sequences))

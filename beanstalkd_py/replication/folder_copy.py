@@ -27,6 +27,7 @@ from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.replication.piece import Piece, PieceError
 
 PIECE_BYTES = 1 << 20
+DONE_SUFFIX = ".done"
 
 
 @dataclass(slots=True)
@@ -101,10 +102,14 @@ class CopyState:
 
 
 class FolderCopy:
-    """Writes a stream's bytes into the files of `folder`. All methods raise OSError."""
+    """Writes a stream's bytes into the files of `folder`. All methods raise OSError.
 
-    def __init__(self, folder: Path, state: CopyState) -> None:
+    With `keeps_done`, files that the primary has removed become done files, for an archiver.
+    """
+
+    def __init__(self, folder: Path, state: CopyState, keeps_done: bool = False) -> None:
         self.folder = folder
+        self._keeps_done = keeps_done
         self.state = state
         self._fd = -1
         self._open_number = 0
@@ -160,19 +165,23 @@ class FolderCopy:
         for path in binlog_files(self.folder):
             if int(path.suffix[1:]) >= first:
                 break
-            symlinks.remove(path, missing_ok=True)
+            if self._keeps_done:
+                symlinks.rename(path, path.with_name(f"{path.name}{DONE_SUFFIX}"))
+            else:
+                symlinks.remove(path, missing_ok=True)
 
     def sync(self) -> CopyState:
         """Sync all files and the folder; return the state that is on disk now (R2)."""
         if not self._unsynced:
             return self.state
         for number in sorted(self._unsynced - {0}):
-            with contextlib.suppress(FileNotFoundError):
-                fd = symlinks.open_file(self.folder / f"binlog.{number}", os.O_WRONLY)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+            for name in (f"binlog.{number}", f"binlog.{number}{DONE_SUFFIX}"):
+                with contextlib.suppress(FileNotFoundError):
+                    fd = symlinks.open_file(self.folder / name, os.O_WRONLY)
+                    try:
+                        os.fsync(fd)
+                    finally:
+                        os.close(fd)
         self._unsynced.clear()
         with symlinks.opened(self.folder) as fd:
             os.fsync(fd)

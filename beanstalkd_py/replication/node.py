@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from beanstalkd_py import errors
+from beanstalkd_py.archiver.folder_identity import known_identity, set_identity
 from beanstalkd_py.binlog.layout import REPLICA, binlog_files
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy
@@ -74,12 +75,14 @@ class Configuration:
     """What all servers of a replicated queue have in common: the key CONFIGURATION.
 
     `is_complete` is false until the streams have everything that the first folder had.
+    `history_ids` are the identities of the workers' folders in all histories.
     """
 
     identity: str
     workers: int
     colocate: str | None = None
     is_complete: bool = False
+    history_ids: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,10 @@ class ServerReport:
     time_s: float
 
 
+def ignore(worker: int, position: BinlogPosition) -> None:
+    """Do nothing with a position."""
+
+
 def _difference(damaged: Sequence[Path]) -> str:
     return "not as in the stream: " + ", ".join(path.name for path in damaged)
 
@@ -103,7 +110,10 @@ def key_of(address: str) -> str:
 
 
 class Node:
-    """One server. `top` is its binlog folder, `folders` those of its workers, which exist."""
+    """One server. `top` is its binlog folder, `folders` those of its workers, which exist.
+
+    With `has_history` an archiver reads these folders up to the durable position.
+    """
 
     def __init__(
         self,
@@ -112,8 +122,10 @@ class Node:
         top: Path,
         folders: Sequence[Path],
         colocate: str | None,
+        has_history: bool = False,
     ) -> None:
         self._log = log
+        self._has_history = has_history
         self._lease = lease
         self._top = top
         self._folders = list(folders)
@@ -130,7 +142,9 @@ class Node:
         self._unsaved = ""
         """Why the record could not be written the last time."""
         self._behind = 0
+        self._has_caught_up = False
         self._is_primary = False
+        self._waits_for: list[Sequence[int]] | None = None
         self._short_since_mono: float | None = None
         """Since when a stream seems to lack messages that this server has."""
 
@@ -176,7 +190,13 @@ class Node:
         states = replica.shards
         if self._is_origin or len(states) != len(self._folders):
             states = [CopyState() for _ in self._folders]
-        self._copies = [FolderCopy(*each) for each in zip(self._folders, states, strict=True)]
+        self._copies = [
+            FolderCopy(folder, state, self._has_history)
+            for folder, state in zip(self._folders, states, strict=True)
+        ]
+        if self._has_history:
+            for folder, text in zip(self._folders, found.history_ids, strict=True):
+                set_identity(folder, text)
         for copy in self._copies:
             damaged = copy.damaged_files()
             if damaged:  # a server that started on them would lose their jobs
@@ -206,7 +226,11 @@ class Node:
         identity = replica.identity if replica is not None else os.urandom(IDENTITY_BYTES).hex()
         # First the file: only the folder that has it may write the first content (N2).
         save_replica(self._top, identity, is_origin=True, shards=[])
-        mine = Configuration(identity, len(self._folders), self._colocate)
+        ids = [
+            known_identity(folder) or f"{identity}-{worker}"
+            for worker, folder in enumerate(self._folders)
+        ]
+        mine = Configuration(identity, len(self._folders), self._colocate, history_ids=ids)
         with contextlib.suppress(WrongSequenceError):
             await self._log.put(CONFIGURATION, asdict(mine), 0)
 
@@ -230,10 +254,11 @@ class Node:
 
     # --- standby ------------------------------------------------------------------------------
 
-    async def stand_by(self, copied: Copied = lambda _worker, _position: None) -> None:
+    async def stand_by(self, copied: Copied = ignore, synced: Copied = ignore) -> None:
         """Follow the streams until this server has the lease.
 
-        Calls `copied` for each worker at the start and after each change.
+        Calls `copied` for each worker at the start and after each change, and `synced` at intervals
+        when the copy is on disk, after it has been complete once.
         Raises ReplicationError if the streams are damaged or contradict the folder, or OSError.
         """
         observed_mono = 0.0
@@ -245,7 +270,7 @@ class Node:
                 resigned.clear()
                 observed_mono = 0.0
             try:
-                await self._follow()
+                await self._follow(synced)
                 positions = [copy.state.position for copy in self._copies]
                 if positions != reported:
                     reported = positions
@@ -268,7 +293,7 @@ class Node:
         """Whether this server may be the primary (N2)."""
         return self._configuration.is_complete or self._is_origin
 
-    async def _follow(self) -> None:
+    async def _follow(self, synced: Copied) -> None:
         """Read one batch of each stream."""
         if self._is_origin:
             return
@@ -283,9 +308,13 @@ class Node:
                 await self._read(worker, ends)
             self._behind += ends.last - copy.state.sequence
         self._short_since_mono = None
+        self._has_caught_up = self._has_caught_up or self._behind == 0
         if time.monotonic() - self._saved_mono >= SAVE_S:
             self._saved_mono = time.monotonic()
             self._save([copy.sync() for copy in self._copies])
+            for worker, copy in enumerate(self._copies):
+                if self._has_caught_up:
+                    synced(worker, copy.state.position)
 
     def _check_ends(self, worker: int, copy: FolderCopy, ends: StreamEnds) -> None:
         """Raise LogUnavailableError if the stream lacks messages, ReplicationError if that lasts.
@@ -309,6 +338,14 @@ class Node:
         copy = self._copies[worker]
         # This jump is the only one: messages that were purged.
         after = max(copy.state.sequence, ends.first - 1)
+        if self._has_history and 0 < copy.state.sequence < after:
+            LOGGER.warning(
+                "%s: messages %d to %d were purged before this server has read them; its history"
+                " lacks the jobs that ended there",
+                copy.folder,
+                copy.state.sequence + 1,
+                after,
+            )
         try:
             for sequence, piece in await self._log.read(worker, after, ends.last, copy.state):
                 copy.apply(piece, sequence)
@@ -428,7 +465,9 @@ class Node:
     async def tidy(self, worker: int) -> None:
         """Purge messages that are not needed, and record what is stored, at intervals."""
         try:
-            await self._writers[worker].purge()
+            if self._waits_for is not None:
+                read = [sequences[worker] for sequences in self._waits_for]
+                await self._writers[worker].purge(min(read) + 1 if read else None)
         except LogUnavailableError as error:
             self._unavailable = str(error)
         is_saving = self._saving is not None and not self._saving.done()
@@ -437,6 +476,14 @@ class Node:
             self._saved_mono = time.monotonic()
             self._saving = asyncio.create_task(asyncio.to_thread(self._save_primary))
             await asyncio.shield(self._saving)
+
+    def wait_for(self, standbys: Sequence[Sequence[int]]) -> None:
+        """Keep messages until these standbys have them; their last ones, each by worker.
+
+        Before the first call all messages are kept.
+        """
+        count = len(self._folders)
+        self._waits_for = [sequences for sequences in standbys if len(sequences) == count]
 
     async def resign(self) -> None:
         """End the lease, when everything is stored. Raises LogUnavailableError."""

@@ -47,6 +47,8 @@ class StreamWriter:
         self._worker = worker
         self._folder = folder
         self._purged = 0
+        self._starts = [one.sequence for one in state.files.values()]
+        """The first messages of files that are not purged, as far as this server knows them."""
         self._first = 0
         """Piece.first of the last piece; 0 before the first one of this writer."""
         self.state = state
@@ -141,7 +143,7 @@ class StreamWriter:
                 if not stored:
                     await self._pause(error)
             for piece in pieces[:stored]:
-                self.state.add(piece, self.state.sequence + 1)
+                self._add(piece)
             pieces = pieces[stored:]
         self.unavailable = ""
 
@@ -166,9 +168,23 @@ class StreamWriter:
         self.unavailable = str(error)
         await asyncio.sleep(RETRY_S)
 
-    async def purge(self) -> None:
-        """Remove the messages of files that the primary has removed. Raises LogUnavailableError."""
+    def _add(self, piece: Piece) -> None:
+        """Count a piece that is stored."""
+        self.state.add(piece, self.state.sequence + 1)
+        if piece.data and piece.offset == 0:
+            self._starts.append(self.state.sequence)
+
+    async def purge(self, needed: int | None = None) -> None:
+        """Remove the messages of files that the primary has removed. Raises LogUnavailableError.
+
+        Keeps those from `needed` on, and always whole files.
+        """
         first = next(iter(self.state.files.values()), None)
-        if first is not None and first.sequence > self._purged + 1:
-            await self._log.purge(self._worker, first.sequence)
-            self._purged = first.sequence - 1
+        if first is None:
+            return
+        limit = first.sequence if needed is None else min(first.sequence, needed)
+        before = max((start for start in self._starts if start <= limit), default=0)
+        if before > self._purged + 1:
+            await self._log.purge(self._worker, before)
+            self._purged = before - 1
+        self._starts = [start for start in self._starts if start >= before]

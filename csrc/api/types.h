@@ -178,6 +178,9 @@ typedef struct {
  * again. Needs no lock; any process may call it. */
 int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *end);
 
+/* On a standby, whose replicator writes the folder: publishes the durable position. */
+void bs_publish_durable_position(bs_counters *counters, uint64_t file, uint64_t end);
+
 /* --- shared memory ---------------------------------------------------------------------------------------- */
 
 enum { BS_MAX_WORKERS = 255, BS_MAX_TLS_PROCESSES = 64, BS_OWNERS = 1 << 22, BS_PUBLISHED_HEADS = 1024 };

@@ -49,10 +49,13 @@ static void publish_sizes(const bs_binlog *binlog)
 
 void bs_binlog_set_durable_position(const bs_binlog *binlog, uint32_t file, int64_t end)
 {
-    bs_counters *counters = binlog->counters;
-    if (!binlog->history)
-        return;
-    bs_position_publish(&counters->binlog_durable_file, &counters->binlog_durable_end, file, (uint64_t)end);
+    if (binlog->history)
+        bs_publish_durable_position(binlog->counters, file, (uint64_t)end);
+}
+
+void bs_publish_durable_position(bs_counters *counters, uint64_t file, uint64_t end)
+{
+    bs_position_publish(&counters->binlog_durable_file, &counters->binlog_durable_end, file, end);
 }
 
 int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *end)

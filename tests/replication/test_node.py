@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import random
 import struct
 from collections.abc import Awaitable, Callable
@@ -318,6 +319,7 @@ def test_a_standby_that_missed_a_purge_begins_again(tmp_path: Path) -> None:
             (tmp_path / f"a/binlog.{number}").unlink()
         (tmp_path / "a/binlog.4").write_bytes(HEADER + b"4")
         await node.store(0, end_of(tmp_path / "a"))
+        node.wait_for([])
         await node.tidy(0)
         assert min(cluster.streams[0].messages) > 3
         standby = await primary(MemoryLog(cluster), tmp_path / "b")
@@ -510,6 +512,7 @@ class Competitor:
             known.add(record)
             if is_old:
                 files[0].unlink()
+            node.wait_for([])
             await node.tidy(0)
             await asyncio.sleep(0)
 
@@ -562,3 +565,81 @@ def test_servers_that_compete_lose_nothing(tmp_path: Path, seed: int) -> None:
     last = Competitor(cluster, tmp_path / "last", dice)
     run(lambda: primary_and_nothing(cluster, tmp_path / "last"))
     assert known <= last._records()
+
+
+def test_messages_are_kept_for_standbys_by_whole_files(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+
+    async def test() -> None:
+        log = MemoryLog(cluster)
+        node = await primary(log, tmp_path / "a")
+        messages = cluster.streams[0].messages
+        for number in range(1, 5):
+            path = tmp_path / f"a/binlog.{number}"
+            path.write_bytes(HEADER)
+            await node.store(0, end_of(tmp_path / "a"))
+            path.write_bytes(HEADER + b"more")
+            await node.store(0, end_of(tmp_path / "a"))
+        begins = {piece.file: number for number, piece in messages.items() if piece.offset == 0}
+        for number in (1, 2, 3):
+            (tmp_path / f"a/binlog.{number}").unlink()
+        (tmp_path / "a/binlog.4").write_bytes(HEADER + b"more and more")
+        await node.store(0, end_of(tmp_path / "a"))
+        await node.tidy(0)
+        assert begins[1] in messages, "it does not know yet whether there are standbys"
+        node.wait_for([[begins[3]], [begins[2]]])
+        await node.tidy(0)
+        assert min(messages) == begins[2]
+        node.wait_for([[begins[3]]])
+        await node.tidy(0)
+        assert min(messages) == begins[3], "a part of a file would be useless"
+        node.wait_for([])
+        await node.tidy(0)
+        assert min(messages) == begins[4]
+
+    run(test)
+
+
+def test_removed_files_are_kept_for_an_archiver(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+    synced: list[BinlogPosition] = []
+
+    async def test() -> None:
+        node = await primary(MemoryLog(cluster), tmp_path / "a")
+        for number in range(1, 4):
+            (tmp_path / f"a/binlog.{number}").write_bytes(HEADER + b"%d" % number)
+        await node.store(0, end_of(tmp_path / "a"))
+        (tmp_path / "a/binlog.1").unlink()
+        (tmp_path / "a/binlog.2").unlink()
+        (tmp_path / "a/binlog.4").write_bytes(HEADER + b"4")
+        await node.store(0, end_of(tmp_path / "a"))
+        (tmp_path / "b").mkdir()
+        lease = Lease(MemoryLog(cluster), "archiving", "127.0.0.1:2", LEASE_S)
+        standby = Node(
+            MemoryLog(cluster), lease, tmp_path / "b", [tmp_path / "b"], None, has_history=True
+        )
+        await standby.open()
+        await asyncio.wait_for(
+            standby.stand_by(synced=lambda _, position: synced.append(position)), LIMIT_S
+        )
+
+    run(test)
+    assert synced[-1] == BinlogPosition(4, len(HEADER) + 1)
+    done = {path.name: path.read_bytes() for path in (tmp_path / "b").glob("*.done")}
+    assert done == {"binlog.1.done": HEADER + b"1", "binlog.2.done": HEADER + b"2"}
+    ids = [(tmp_path / name / "history.id") for name in "ab"]
+    assert not ids[0].exists() and ids[1].read_text().endswith("-0\n")
+
+
+def test_all_folders_have_the_identity_of_the_first_one(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+    configuration = json.loads(cluster.keys["configuration"][0])
+    assert configuration["history_ids"] == [f"{configuration['identity']}-0"]
+    other = MemoryCluster()
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c/history.id").write_text("0123456789abcdef-0\n")
+    begin_queue(other, tmp_path / "c")
+    assert json.loads(other.keys["configuration"][0])["history_ids"] == ["0123456789abcdef-0"]

@@ -242,7 +242,6 @@ def check_replication_options(params: Mapping[str, Any]) -> None:
 
 
 _NOT_REPLICATED = {
-    "history": "option --history",
     "schedules": "a schedule",
 }
 """What a standby does not take over."""

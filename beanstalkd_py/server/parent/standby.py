@@ -19,6 +19,7 @@ from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR
 from beanstalkd_py.server.process.launch import (
+    ARCHIVER_MODULE,
     REPLICATOR_MODULE,
     WORKER_MODULE,
     ChildProcess,
@@ -33,6 +34,8 @@ WAIT_S = 1.0
 SILENT_S = 60.0
 """As the heartbeat's limit of a primary's replicator; here no event loop runs a heartbeat."""
 STOP_S = 10.0
+ARCHIVER_PAUSE_S = 1.0
+"""The pause before an archiver that has ended is started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,9 @@ class _Standby:
         self.replication = _start(setup, shared_fd)
         self._status = ""
         self._reported_mono = time.monotonic()
+        self._archiver: ChildProcess | None = None
+        self._archive_at_mono = float("inf")
+        """When the archiver is to be started."""
 
     def run(self) -> bool:
         """Return whether this server is the primary, rather than stopped. Raises WorkerError."""
@@ -87,6 +93,8 @@ class _Standby:
         while True:
             channels = [worker.channel.fileno() for worker in workers]
             waited = [replicator_fd, signals_fd, *channels]
+            if self._archiver is not None:
+                waited.append(self._archiver.channel.fileno())
             readable = select.select(waited, [], [], wait_s)[0]
             self._setup.notifier.alive()
             if signals_fd in readable and _is_stop(self._setup.signals.take()):
@@ -96,6 +104,7 @@ class _Standby:
             for worker, fd in zip(workers, channels, strict=True):
                 if fd in readable:
                     self._fail(f"worker {worker.index}", worker.channel.receive())
+            self._run_archiver(readable)
             if replicator_fd in readable:
                 self._reported_mono = time.monotonic()
                 if self._handle(replicator.channel.receive()):
@@ -111,12 +120,15 @@ class _Standby:
                 LOGGER.log(NOTICE, "standing by for %s", self._setup.options.replicate)
                 self._setup.notifier.ready("standing by")
                 self._start_workers()
+                if self._setup.options.history is not None:
+                    self._archive_at_mono = time.monotonic()
             case [channel.STATUS, dict(values)]:
                 text = _status_text(ReplicatorStatus(**values))
                 if text != self._status:  # also while it waits for the log before it is ready
                     self._setup.notifier.status(text)
                     self._status = text
             case [channel.PRIMARY]:
+                self._end_archiver()  # the event loop starts another one
                 return True
             case _:
                 self._fail("the replicator", message)
@@ -129,6 +141,29 @@ class _Standby:
             self.replication.workers.append(worker)
             self.replication.send_events(worker)
 
+    def _run_archiver(self, readable: list[int]) -> None:
+        """Start the archiver when it is time, and handle what it sends."""
+        if self._archiver is None:
+            if time.monotonic() >= self._archive_at_mono:
+                config = self._setup.config(ARCHIVER_MODULE, 0)
+                self._archiver = start_process(ARCHIVER_MODULE, config, self._shared_fd)
+        elif self._archiver.channel.fileno() in readable:
+            match self._archiver.channel.receive():
+                case [channel.FAILED, int(), str(text)]:
+                    LOGGER.error("the archiver failed: %s; restarting it", text)
+                case None:
+                    self._end_archiver()
+
+    def _end_archiver(self) -> None:
+        """Kill the archiver if it runs. Every job is archived once nevertheless."""
+        if self._archiver is None:
+            return
+        self._archiver.kill()
+        os.waitpid(self._archiver.pid, 0)
+        self._archiver.close()
+        self._archiver = None
+        self._archive_at_mono = time.monotonic() + ARCHIVER_PAUSE_S
+
     def _fail(self, name: str, message: channel.Message | None) -> None:
         """Raise the error of a process that has ended, or is about to."""
         match message:
@@ -139,6 +174,7 @@ class _Standby:
 
     def stop(self) -> None:
         """Stop all processes. Workers have changed nothing, so they are killed."""
+        self._end_archiver()
         for worker in self.replication.workers:
             worker.kill()
             os.waitpid(worker.pid, 0)

@@ -24,6 +24,7 @@ from beanstalkd_py.core.shared_memory import (
     LEASE_ENDED,
     BinlogPosition,
     offered_position,
+    publish_durable_position,
     publish_stored_position,
     set_lease_end,
 )
@@ -182,7 +183,8 @@ class Replicator:
         lease = Lease(log, name, options.replicate_address, duration_s, tls_address)
         self._lease = lease
         colocate = None if options.colocate is None else options.colocate.decode("latin-1")
-        node = Node(log, lease, top_of(self._folders[0]), self._folders, colocate)
+        top, has_history = top_of(self._folders[0]), options.history is not None
+        node = Node(log, lease, top, self._folders, colocate, has_history)
         self._node = node
         await node.open()
         self._parent.send(channel.READY)
@@ -217,7 +219,7 @@ class Replicator:
         forwarder = Forwarder(listeners, tls, self._config.options, self._shared.parent)
         lease.primary_changed = forwarder.primary_changed
         try:
-            await node.stand_by(self._publish_stored)
+            await node.stand_by(self._publish_stored, self._publish_durable)
             return asyncio.create_task(node.keep_lease(partial(set_lease_end, self._shared)))
         finally:
             await forwarder.close()
@@ -230,6 +232,9 @@ class Replicator:
     def _publish_stored(self, worker: int, position: BinlogPosition) -> None:
         publish_stored_position(self._shared, worker, position)
         os.eventfd_write(self._descriptors.stored[worker], 1)
+
+    def _publish_durable(self, worker: int, position: BinlogPosition) -> None:
+        publish_durable_position(self._shared.worker[worker], position)
 
     async def _serve(self, log: Log, node: Node, lease: Lease) -> None:
         await node.become_primary()
@@ -281,6 +286,7 @@ class Replicator:
                     self._standbys = [
                         one for one in found.servers if not one.is_primary and one.runs(now_s)
                     ]
+                    node.wait_for([one.sequences for one in self._standbys])
             await asyncio.sleep(REPORT_S)
 
     # --- the status -----------------------------------------------------------------------------
