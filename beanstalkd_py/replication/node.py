@@ -20,10 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from beanstalkd_py import errors
+from beanstalkd_py import errors, symlinks
 from beanstalkd_py.archiver.folder_identity import known_identity, set_identity
-from beanstalkd_py.binlog.layout import REPLICA, binlog_files
+from beanstalkd_py.binlog.layout import POLICIES, REPLICA, SCHEDULES, binlog_files
 from beanstalkd_py.core.shared_memory import BinlogPosition
+from beanstalkd_py.history.files.layout import write_file
+from beanstalkd_py.regular_file import read_regular
 from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy
 from beanstalkd_py.replication.lease import Keys, Lease
 from beanstalkd_py.replication.log import (
@@ -36,7 +38,7 @@ from beanstalkd_py.replication.log import (
 )
 from beanstalkd_py.replication.piece import Piece, PieceError
 from beanstalkd_py.replication.replica_state import ReplicaState, load_replica, save_replica
-from beanstalkd_py.replication.stream_writer import Stream, StreamWriter
+from beanstalkd_py.replication.stream_writer import FencedError, Stream, StreamWriter
 
 LOGGER = logging.getLogger("beanstalkd_py")
 
@@ -144,6 +146,7 @@ class Node:
         self._behind = 0
         self._has_caught_up = False
         self._is_primary = False
+        self._file_revisions: dict[str, int] = {}
         self._waits_for: list[Sequence[int]] | None = None
         self._short_since_mono: float | None = None
         """Since when a stream seems to lack messages that this server has."""
@@ -389,7 +392,39 @@ class Node:
             for copy in self._copies:
                 copy.cut()
             self._save([copy.sync() for copy in self._copies])
+        for name in (POLICIES, SCHEDULES):
+            await self._load_file(name)
         self._is_primary = True
+
+    async def _load_file(self, name: str) -> None:
+        """Take over a file of the folder that the previous primary has stored."""
+        path = self._top / name
+        record = await self._until_available(partial(self._log.get, name))
+        self._file_revisions[name] = 0 if record is None else record.revision
+        if record is not None:
+            write_file(path, record.value["text"].encode())
+        elif not self._is_origin:
+            symlinks.remove(path, missing_ok=True)
+        if path.exists():
+            # Also if it is the same: late changes of earlier primaries fail from now on.
+            await self.store_file(name)
+
+    async def store_file(self, name: str) -> None:
+        """Store a file of the folder. Raises FencedError if another server is the primary."""
+        text = read_regular(self._top / name).decode()
+        value = {"epoch": self._lease.epoch, "text": text}
+        while True:
+            put = partial(self._log.put, name, value, self._file_revisions[name])
+            try:
+                self._file_revisions[name] = await self._until_available(put)
+                return
+            except WrongSequenceError:
+                record = await self._until_available(partial(self._log.get, name))
+            if record is not None and record.value["epoch"] > self._lease.epoch:
+                raise FencedError(f"a server of epoch {record.value['epoch']} has stored {name}")
+            self._file_revisions[name] = 0 if record is None else record.revision
+            if record is not None and record.value == value:
+                return
 
     async def _claim_origin(self) -> None:
         """Check that the streams are still incomplete. Raises ReplicationError if they are not."""

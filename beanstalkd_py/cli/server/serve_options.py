@@ -228,9 +228,6 @@ def check_replication_options(params: Mapping[str, Any]) -> None:
         raise click.UsageError("option --replicate requires a binlog; use -b DIR")
     if params["sync"] not in (None, "0"):
         raise click.UsageError("option --replicate syncs before each reply; omit -f and -F")
-    for name, flag in _NOT_REPLICATED.items():
-        if params[name]:
-            raise click.UsageError(f"{flag} cannot be used with --replicate")
     if params["replicate_lease_ns"] < options.MIN_LEASE_NS:
         raise click.UsageError("option --replicate-lease: the shortest lease is 4s")
     try:
@@ -239,9 +236,3 @@ def check_replication_options(params: Mapping[str, Any]) -> None:
             parse_host_port(params["replicate_address"], "--replicate-address")
     except errors.UsageError as error:
         raise click.UsageError(str(error)) from error
-
-
-_NOT_REPLICATED = {
-    "schedules": "a schedule",
-}
-"""What a standby does not take over."""

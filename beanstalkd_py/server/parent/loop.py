@@ -13,6 +13,7 @@ import gevent
 from gevent.event import AsyncResult
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.layout import POLICIES, SCHEDULES
 from beanstalkd_py.core.shared_memory import LEASE_ENDED, set_lease_end
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept.acceptor import Acceptor, Receiver
@@ -229,7 +230,13 @@ class ParentLoop:
         # cronsim is imported only if it is needed.
         from beanstalkd_py.server.schedules.start import start_scheduler
 
-        self.scheduler = start_scheduler(self._setup, self._shared, self._receiver, self._spawn)
+        def saved() -> None:
+            if self._replicator is not None:
+                self._replicator.saved(SCHEDULES)
+
+        self.scheduler = start_scheduler(
+            self._setup, self._shared, self._receiver, self._spawn, saved
+        )
 
     def _receiver(self) -> Receiver | None:
         """Wait for a start's end; return the receiver of new connections, None during a stop."""
@@ -247,8 +254,10 @@ class ParentLoop:
         return self._setup.online_policies, tuple(self._setup.options.policies)
 
     def change_online_policies(self, policies: Policies) -> None:
-        """Keep and apply other online policies. Raises UsageError, OSError."""
+        """Keep and apply other online policies. Raises UsageError, ControlError, OSError."""
         self._setup.change_online_policies(policies)
+        if self._replicator is not None:
+            self._replicator.wait_for(POLICIES)
         self._change_workers(self._setup.options)
 
     def _stop(self) -> None:

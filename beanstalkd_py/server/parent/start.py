@@ -125,11 +125,6 @@ class ServerSetup:
 
     def change_online_policies(self, policies: tuple[TubePolicy, ...]) -> None:
         """Check and save the policies. Raises UsageError, OSError."""
-        if self.options.replicate is not None:
-            raise errors.UsageError(
-                "a standby does not take over policies that are set online; set them in the"
-                " configuration files of all servers, and reload"
-            )
         from beanstalkd_py.server.parent.online_policies import save_policies
 
         replace(self, online_policies=policies).with_online_policies(self.options)
@@ -203,6 +198,7 @@ def serve(
                 setup.replication = stand_by(setup, shared_fd)
                 if setup.replication is None:
                     return EXIT_OK
+                _load_files(setup, setup.options.binlog_dir or "")
                 _renew_certificates(setup)
         except BaseException:
             if first_worker is not None:
@@ -265,7 +261,7 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
     if options.binlog_dir is not None:
         from pathlib import Path
 
-        from beanstalkd_py.binlog.layout import POLICIES, SCHEDULES, check_not_replicated
+        from beanstalkd_py.binlog.layout import check_not_replicated
 
         check_binlog_folder(options.binlog_dir)
         if options.replicate is None:
@@ -283,17 +279,23 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
             partial(setup.notifier.starting, status),
             options if options.history is not None else None,
         )
-        if options.replicate is not None:
-            return  # a standby does not have the files below
-        if os.path.lexists(os.path.join(options.binlog_dir, POLICIES)):  # noqa: PTH118
-            from beanstalkd_py.server.parent.online_policies import load_policies
+        if options.replicate is None:
+            _load_files(setup, options.binlog_dir)
 
-            setup.online_policies = load_policies(options.binlog_dir)
-            setup.with_online_policies(options)
-        if os.path.lexists(os.path.join(options.binlog_dir, SCHEDULES)):  # noqa: PTH118
-            from beanstalkd_py.server.schedules.progress_file import load_progress
 
-            setup.schedule_progress = load_progress(options.binlog_dir)
+def _load_files(setup: ServerSetup, folder: str) -> None:
+    """Read the online policies and the progress of schedules. Raises BinlogFolderError."""
+    from beanstalkd_py.binlog.layout import POLICIES, SCHEDULES
+
+    if os.path.lexists(os.path.join(folder, POLICIES)):  # noqa: PTH118
+        from beanstalkd_py.server.parent.online_policies import load_policies
+
+        setup.online_policies = load_policies(folder)
+        setup.with_online_policies(setup.options)
+    if os.path.lexists(os.path.join(folder, SCHEDULES)):  # noqa: PTH118
+        from beanstalkd_py.server.schedules.progress_file import load_progress
+
+        setup.schedule_progress = load_progress(folder)
 
 
 def _run(setup: ServerSetup, shared_fd: int, first_worker: ChildProcess | None) -> int:

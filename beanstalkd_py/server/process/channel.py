@@ -10,6 +10,7 @@ closes its end, which the other side reads as the end of messages.
                     ["offered", worker], ["stored", worker]
                                             to a replicated worker and to the replicator, with an
                                             eventfd of csrc/api/replication.h
+                    ["saved", name, number] to the replicator: a file of the folder has changed
                     ["listener", is_tls]    to the replicator, with a listening socket
                     ["begin"]               to the replicator, after these
                     ["ping"], ["stop"]
@@ -20,6 +21,7 @@ closes its end, which the other side reads as the end of messages.
                     ["status", {...}]       of the archiver: ArchiverStatus; of the replicator:
                                             ReplicatorStatus
                     ["primary"]             of the replicator: this server may serve
+                    ["saved", number]       of the replicator: the log has that file now
                     ["failover"]            of the replicator: another server should serve
 """
 
@@ -58,6 +60,7 @@ LISTENER = "listener"
 BEGIN = "begin"
 PRIMARY = "primary"
 FAILOVER = "failover"
+SAVED = "saved"
 STATUS = "status"
 
 TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))

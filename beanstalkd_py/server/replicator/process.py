@@ -128,6 +128,9 @@ class Replicator:
         """The running standbys that this primary knows of."""
         self._lease: Lease | None = None
         self._node: Node | None = None
+        self._saved: list[tuple[str, int]] = []
+        """Files of the folder to be stored, and the parent's numbers."""
+        self._has_saved = asyncio.Event()
         self._work_tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -167,6 +170,9 @@ class Replicator:
             case [channel.CHANGE, dict(values)]:
                 options = ServeOptions(**values)
                 set_up_logging(options.verbosity, options.log_format, SOURCE)
+            case [channel.SAVED, str(name), int(number)]:
+                self._saved.append((name, number))
+                self._has_saved.set()
             case _:  # STOP, or the parent is gone
                 self._stopping.set()
 
@@ -244,7 +250,19 @@ class Replicator:
         self._parent.send(channel.STATUS, asdict(self._status()))  # so that metrics have the epoch
         count = len(self._folders)
         first = asyncio.Barrier(count)
-        await asyncio.gather(*(self._store(node, worker, first) for worker in range(count)))
+        storing = (self._store(node, worker, first) for worker in range(count))
+        await asyncio.gather(*storing, self._store_files(node))
+
+    async def _store_files(self, node: Node) -> None:
+        """Store the files that the parent has saved, the newest content of each."""
+        while True:
+            await self._has_saved.wait()
+            self._has_saved.clear()
+            saved, self._saved = self._saved, []
+            for name in sorted({name for name, _ in saved}):
+                await node.store_file(name)
+            for _, number in saved:
+                self._parent.send(channel.SAVED, number)
 
     async def _store(self, node: Node, worker: int, first: asyncio.Barrier) -> None:
         """Store what a worker offers, until this task is cancelled.

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
+import gevent
+from gevent.event import AsyncResult
+
+from beanstalkd_py import errors
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.launch import ChildProcess
 from beanstalkd_py.server.process.messages import ReplicatorStatus
 from beanstalkd_py.server.process.supervision import Supervisor
+
+SAVE_LIMIT_S = 5.0
+"""Shorter than the timeout of a control client."""
 
 
 class ReplicatorSupervisor(Supervisor):
@@ -31,6 +39,28 @@ class ReplicatorSupervisor(Supervisor):
         self._failed = failed
         self._failover = failover
         self._reason = ""
+        self._waiting: dict[int, AsyncResult[bool]] = {}
+        self._numbers = itertools.count(1)
+
+    def saved(self, name: str) -> int:
+        """Let the log store a file of the binlog folder; return the number of this request."""
+        number = next(self._numbers)
+        self.send_message(channel.SAVED, name, number)
+        return number
+
+    def wait_for(self, name: str) -> None:
+        """Let the log store a file, and wait for it. Raises ControlError."""
+        number = self.saved(name)
+        result = self._waiting[number] = AsyncResult()
+        try:
+            result.get(timeout=SAVE_LIMIT_S)
+        except gevent.Timeout as error:
+            raise errors.ControlError(
+                f"the replicated log has not stored {name} within {SAVE_LIMIT_S:.0f} s; whether"
+                " the change holds after a failover is unknown"
+            ) from error
+        finally:
+            del self._waiting[number]
 
     def run(self) -> int:
         assert self.process is not None
@@ -41,6 +71,9 @@ class ReplicatorSupervisor(Supervisor):
         match message:
             case [channel.STATUS, dict(values)]:
                 self.status = ReplicatorStatus(**values)
+            case [channel.SAVED, int(number)]:
+                if number in self._waiting:
+                    self._waiting[number].set(True)
             case [channel.FAILOVER]:
                 self._failover()
             case [channel.FAILED, int(), str(text)]:

@@ -16,11 +16,17 @@ Snapshot = Callable[[], Mapping[str, Progress]]
 
 
 class ProgressWriter:
-    """Writes the newest progress whenever it has changed. `folder` is the binlog folder."""
+    """Writes the newest progress whenever it has changed. `folder` is the binlog folder.
 
-    def __init__(self, folder: str, snapshot: Snapshot) -> None:
+    Calls `saved` after each write.
+    """
+
+    def __init__(
+        self, folder: str, snapshot: Snapshot, saved: Callable[[], object] = lambda: None
+    ) -> None:
         self._folder = folder
         self._snapshot = snapshot
+        self._saved = saved
         self._changed = Event()
         self._closing = False
         self._written: Mapping[str, Progress] | None = None
@@ -57,6 +63,7 @@ class ProgressWriter:
             return False
         self._report("")
         self._written = progress
+        self._saved()
         return True
 
     def _report(self, failed: str) -> None:

@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 
 
 def start_scheduler(
-    setup: ServerSetup, shared: SharedMemory, receiver: Callable[[], Receiver | None], spawn: Spawn
+    setup: ServerSetup,
+    shared: SharedMemory,
+    receiver: Callable[[], Receiver | None],
+    spawn: Spawn,
+    saved: Callable[[], object],
 ) -> Scheduler:
     """Start the schedules of the options.
 
-    `receiver` waits until the workers serve, and returns None when the server stops.
+    `receiver` waits until the workers serve, and returns None when the server stops. `saved` is
+    called when the progress has been saved.
     """
 
     def put(schedule: Schedule, key: str | None) -> int:
@@ -34,6 +39,7 @@ def start_scheduler(
     scheduler = Scheduler(put, lambda: shared.draining, setup.schedule_progress, spawn)
     scheduler.change(setup.options.schedules)
     if setup.options.binlog_dir is not None:
-        scheduler.keep_progress(ProgressWriter(setup.options.binlog_dir, scheduler.progress))
+        writer = ProgressWriter(setup.options.binlog_dir, scheduler.progress, saved)
+        scheduler.keep_progress(writer)
     spawn(scheduler.run)
     return scheduler
