@@ -38,11 +38,20 @@ Handler = Callable[[Message], Generator[Any, None, Any]]
 
 
 class ControlServer:
-    """Serves one listening socket, which it owns."""
+    """Serves one listening socket, which it owns.
 
-    def __init__(self, listener: Listener, handlers: Mapping[str, Handler]) -> None:
+    `refusal` returns the reply to a request that has no handler.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        handlers: Mapping[str, Handler],
+        refusal: Callable[[object], str] = "unknown request {!r}".format,
+    ) -> None:
         self._listener = listener
         self._handlers = handlers
+        self._refusal = refusal
         self._pressure = DescriptorPressure()
         self._tasks: set[gevent.Greenlet[[], None]] = set()
 
@@ -56,8 +65,12 @@ class ControlServer:
         finally:
             ready.close()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """End all connections; the listening socket stays open."""
         gevent.killall(list(self._tasks))
+
+    def close(self) -> None:
+        self.stop()
         self._listener.close()
 
     def _accept(self) -> None:
@@ -96,7 +109,7 @@ class ControlServer:
         name = request.get(DO)
         handler = self._handlers.get(name) if isinstance(name, str) else None
         if handler is None:
-            connection.reply({ERROR: f"unknown request {name!r}"})
+            connection.reply({ERROR: self._refusal(name)})
             return
         LOGGER.debug("control: %s", name)
         steps = handler(request)

@@ -119,8 +119,12 @@ class MetricsServer:
     def start(self) -> None:
         self._server.start()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Stop serving; the listening socket stays open."""
         self._server.stop(timeout=0)
+
+    def close(self) -> None:
+        self.stop()
         self._listener.close()
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

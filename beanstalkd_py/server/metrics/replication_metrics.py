@@ -1,4 +1,4 @@
-"""The metrics of a replicated server, which serves them while it is the primary."""
+"""The metrics of a replicated server, most of them of the primary only."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ def replication_metrics(status: ReplicatorStatus) -> Iterator[Metric]:
     yield gauge("replicated_log_up", text, not status.unavailable)
     text = "Time without an answer of the replicated log since this server's start."
     yield counter("replicated_log_unavailable_seconds", text, status.unavailable_s)
+    is_primary = status.epoch > 0
+    yield gauge("replication_primary", "1 for the primary, 0 for a standby.", is_primary)
+    if not is_primary:
+        return
     text = "For how long the oldest bytes have waited for the replicated log; 0 if none wait."
     yield gauge("replicated_log_wait_seconds", text, status.waiting_s)
     text = "Epoch of this primary; a failover raises it."

@@ -1,19 +1,24 @@
 """The parent of a standby: it waits until the replicator has made this server the primary.
 
-There is no event loop until then; the replicator answers clients. The workers read what it copies,
-so that they have all jobs in memory.
+The replicator forwards clients until then. The workers read what it copies, so that they have all
+jobs in memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import select
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import gevent
+from gevent.select import select
+
 from beanstalkd_py import errors
+from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process import channel
@@ -63,7 +68,8 @@ def stand_by(setup: ServerSetup, shared_fd: int) -> Replication | None:
     """
     standby = _Standby(setup, shared_fd)
     try:
-        is_primary = standby.run()
+        with standby.observed():
+            is_primary = standby.run()
     except BaseException:
         standby.stop()
         raise
@@ -78,11 +84,40 @@ class _Standby:
         self._setup = setup
         self._shared_fd = shared_fd
         self.replication = _start(setup, shared_fd)
-        self._status = ""
+        self._status = ReplicatorStatus()
+        self._status_text = "starting"
         self._reported_mono = time.monotonic()
         self._archiver: ChildProcess | None = None
         self._archive_at_mono = float("inf")
         """When the archiver is to be started."""
+
+    @contextlib.contextmanager
+    def observed(self) -> Iterator[None]:
+        """Serve metrics, and refuse requests on the control socket."""
+        sockets, stack = self._setup.sockets, contextlib.ExitStack()
+        with stack:
+            if sockets.control is not None:
+                control = ControlServer(sockets.control, {}, self._refusal)
+                accepting = gevent.spawn(control.run)
+                stack.callback(control.stop)
+                stack.callback(accepting.kill)
+            if sockets.metrics is not None:
+                # prometheus_client is slow to import.
+                from beanstalkd_py.server.metrics.http_server import MetricsServer
+                from beanstalkd_py.server.metrics.replication_metrics import replication_metrics
+
+                metrics = MetricsServer(
+                    sockets.metrics,
+                    lambda: replication_metrics(self._status),
+                    lambda: (bool(self._status.primary), self._status_text),
+                )
+                metrics.start()
+                stack.callback(metrics.stop)
+            yield
+
+    def _refusal(self, request: object) -> str:
+        primary = self._status.primary or "which is not known now"
+        return f"this server is a standby; ask the primary, {primary}"
 
     def run(self) -> bool:
         """Return whether this server is the primary, rather than stopped. Raises WorkerError."""
@@ -95,7 +130,7 @@ class _Standby:
             waited = [replicator_fd, signals_fd, *channels]
             if self._archiver is not None:
                 waited.append(self._archiver.channel.fileno())
-            readable = select.select(waited, [], [], wait_s)[0]
+            readable = select(waited, [], [], wait_s)[0]
             self._setup.notifier.alive()
             if signals_fd in readable and _is_stop(self._setup.signals.take()):
                 LOGGER.info("stopping")
@@ -123,10 +158,11 @@ class _Standby:
                 if self._setup.options.history is not None:
                     self._archive_at_mono = time.monotonic()
             case [channel.STATUS, dict(values)]:
-                text = _status_text(ReplicatorStatus(**values))
-                if text != self._status:  # also while it waits for the log before it is ready
+                self._status = ReplicatorStatus(**values)
+                text = _status_text(self._status)
+                if text != self._status_text:  # also while it waits for the log before it is ready
                     self._setup.notifier.status(text)
-                    self._status = text
+                    self._status_text = text
             case [channel.PRIMARY]:
                 self._end_archiver()  # the event loop starts another one
                 return True
@@ -210,10 +246,10 @@ def _is_stop(received: set[signal.Signals]) -> bool:
 def _stop(process: ChildProcess) -> None:
     """Stop the replicator, and kill it if it does not end."""
     process.channel.send(channel.STOP)
-    if not select.select([process.channel], [], [], STOP_S)[0]:
+    if not select([process.channel], [], [], STOP_S)[0]:
         process.kill()
     while process.channel.receive() is not None:
-        select.select([process.channel], [], [], STOP_S)
+        select([process.channel], [], [], STOP_S)
     process.close()
     os.waitpid(process.pid, 0)
 

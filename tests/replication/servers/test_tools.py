@@ -133,6 +133,27 @@ def test_metrics_of_a_primary(nats: NatsCluster, memory: Path) -> None:
         assert value("replicated_log_unavailable_seconds_total") > 0
 
 
+def test_a_standby_has_metrics_and_refuses_control(nats: NatsCluster, memory: Path) -> None:
+    ports = [free_port(), free_port()]
+
+    def options(number: int) -> list[str]:
+        return [f"--metrics=127.0.0.1:{ports[number]}"]
+
+    def role(number: int) -> float:
+        metrics = Metrics(get(ports[number], "/metrics").text)
+        assert metrics.sum("beanstalkd_replicated_log_up") == 1
+        return metrics.sum("beanstalkd_replication_primary")
+
+    with replicated_servers(nats, "observed", memory, each=options) as (first, second):
+        assert eventually(lambda: get(ports[1], "/-/ready").status == 200)
+        assert (role(0), role(1)) == (1, 0)
+        text = Operator(f"127.0.0.1:{second.port}").fail(1, "workers")
+        assert f"this server is a standby; ask the primary, 127.0.0.1:{first.port}" in text
+        first.stop()
+        assert eventually(lambda: role(1) == 1, 10)
+        assert Operator(f"127.0.0.1:{second.port}").do("workers", "--json").json
+
+
 def test_without_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats_connection, "CONNECT_S", 1)
     config, server = tmp_path / "server.toml", f"127.0.0.1:{free_port()}"

@@ -60,7 +60,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     everything = ("--workers=2", *limits, *tls, *history, f"--config={schedules}")
     with watched(*everything) as server, server.server.connect() as client:
         client.put()
-        replicated = replication_metrics(ReplicatorStatus())
+        replicated = replication_metrics(ReplicatorStatus(epoch=1))
         samples = {sample.name for one in replicated for sample in one.samples}
         return server.scrape().names | samples
 
