@@ -47,6 +47,8 @@ SOURCE = LogSource(name="replicator")
 NODE_BYTES = 8
 STATUS_S = 0.5
 REPORT_S = 5.0
+CHECK_S = 60.0
+"""The interval of checks of the streams' settings."""
 REASON_S = 5.0
 """The interval of further reasons in the log."""
 CONNECT_RETRY_S = 1.0
@@ -196,6 +198,7 @@ class Replicator:
         self._parent.send(channel.READY)
         tasks = self._work_tasks
         tasks.append(asyncio.create_task(self._publish_reports(node, log)))
+        tasks.append(asyncio.create_task(watch_settings(log, len(self._folders))))
         tasks.append(await self._stand_by(node, lease))
         tasks.append(asyncio.create_task(self._serve(log, node, lease)))
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -348,6 +351,23 @@ class Replicator:
             len(self._standbys),
             now_mono - min(self._waiting_since_mono.values(), default=now_mono),
         )
+
+
+async def watch_settings(log: Log, workers: int) -> None:
+    """Log each change of the streams' settings that can lose something."""
+    logged = ""
+    while True:
+        await asyncio.sleep(CHECK_S)
+        fault = ""
+        try:
+            await log.check_settings(workers)
+        except LogUnavailableError:
+            continue
+        except errors.ReplicationError as error:
+            fault = str(error)
+        if fault and fault != logged:
+            LOGGER.error("%s", fault)
+        logged = fault
 
 
 def _drain(fd: int, offers: asyncio.Event) -> None:
