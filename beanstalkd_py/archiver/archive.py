@@ -23,7 +23,7 @@ from beanstalkd_py.archiver.folder_identity import identity_of, new_identity
 from beanstalkd_py.archiver.shipped_files import unshipped_from
 from beanstalkd_py.archiver.store_settings import StoreSettings
 from beanstalkd_py.binlog.done_files import DoneFile, list_done_files, remove_files
-from beanstalkd_py.binlog.layout import REPLICA, binlog_files, top_of
+from beanstalkd_py.binlog.layout import REPLICA, binlog_files, number_of, top_of
 from beanstalkd_py.core.job_history import HistoryStats, JobHistories
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import StoreFullError, StoreUsageError
@@ -277,7 +277,7 @@ def sizes_of(folder: Path) -> dict[int, int]:
     sizes = {each.number: each.size for each in list_done_files(folder)}
     for path in binlog_files(folder):
         with contextlib.suppress(FileNotFoundError):
-            sizes[int(path.suffix[1:])] = path.stat().st_size
+            sizes[number_of(path)] = path.stat().st_size
     return sizes
 
 

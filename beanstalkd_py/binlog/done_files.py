@@ -10,6 +10,7 @@ from pathlib import Path
 
 from beanstalkd_py import symlinks
 
+DONE_SUFFIX = ".done"
 _DONE = re.compile(r"binlog\.([1-9]\d*)\.done")
 
 

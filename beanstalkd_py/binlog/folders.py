@@ -36,7 +36,7 @@ class Shard:
 
     def numbers(self) -> list[int]:
         """Return the numbers of all files binlog.N, ascending. Raises OSError."""
-        numbers = [int(path.suffix[1:]) for path in layouts.binlog_files(self.path)]
+        numbers = [layouts.number_of(path) for path in layouts.binlog_files(self.path)]
         return [number for number in numbers if number <= layouts.HIGHEST_NUMBER]
 
     def label(self, number: int) -> str:

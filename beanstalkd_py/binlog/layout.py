@@ -150,7 +150,12 @@ def top_of(folder: Path) -> Path:
 def binlog_files(folder: Path) -> list[Path]:
     """Return the binlog files of a folder, oldest first."""
     paths = [path for path in folder.iterdir() if _BINLOG.fullmatch(path.name)]
-    return sorted(paths, key=lambda path: int(path.suffix[1:]))
+    return sorted(paths, key=number_of)
+
+
+def number_of(path: Path) -> int:
+    """Return the number of a binlog file."""
+    return int(path.suffix[1:])
 
 
 def highest_kept(folder: Path) -> int:

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from beanstalkd_py import symlinks
-from beanstalkd_py.binlog.layout import binlog_files
+from beanstalkd_py.binlog.done_files import DONE_SUFFIX
+from beanstalkd_py.binlog.layout import binlog_files, number_of
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.replication.piece import Piece, PieceError
 
 PIECE_BYTES = 1 << 20
-DONE_SUFFIX = ".done"
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class FolderCopy:
 
     def _remove_before(self, first: int) -> None:
         for path in binlog_files(self.folder):
-            if int(path.suffix[1:]) >= first:
+            if number_of(path) >= first:
                 break
             if self._keeps_done:
                 symlinks.rename(path, path.with_name(f"{path.name}{DONE_SUFFIX}"))
@@ -211,7 +211,7 @@ class FolderCopy:
         self._close()
         self._end_file(self.state.position)
         for path in binlog_files(self.folder):
-            if int(path.suffix[1:]) not in self.state.files:
+            if number_of(path) not in self.state.files:
                 symlinks.remove(path)
                 self._unsynced.add(0)
         self.sync()

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 from beanstalkd_py import errors, symlinks
 from beanstalkd_py.archiver.folder_identity import known_identity, set_identity
-from beanstalkd_py.binlog.layout import POLICIES, REPLICA, SCHEDULES, binlog_files
+from beanstalkd_py.binlog.layout import POLICIES, REPLICA, SCHEDULES, binlog_files, number_of
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.history.files.layout import write_file
 from beanstalkd_py.regular_file import read_regular
@@ -534,7 +534,7 @@ class Node:
         states = [writer.state.copy() for writer in self._writers]
         for state, folder in zip(states, self._folders, strict=True):
             files = binlog_files(folder)
-            state.drop_before(int(files[0].suffix[1:]) if files else 0)
+            state.drop_before(number_of(files[0]) if files else 0)
         self._save(states)
 
     def _save(self, states: Sequence[CopyState]) -> None:

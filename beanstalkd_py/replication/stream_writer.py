@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from beanstalkd_py import errors, symlinks
-from beanstalkd_py.binlog.layout import binlog_files
+from beanstalkd_py.binlog.layout import binlog_files, number_of
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.replication.folder_copy import CopyState
 from beanstalkd_py.replication.log import LogUnavailableError, WrongSequenceError
@@ -99,7 +99,7 @@ class StreamWriter:
         first = self._first_file()
         numbers = [at.file]
         if position.file != at.file:
-            numbers = [int(path.suffix[1:]) for path in binlog_files(self._folder)]
+            numbers = list(map(number_of, binlog_files(self._folder)))
         for number in numbers:
             if at.file <= number <= position.file:
                 begin = at.offset if number == at.file else 0
@@ -112,7 +112,7 @@ class StreamWriter:
         if known and (self._folder / f"binlog.{known}").exists():
             return known
         files = binlog_files(self._folder)
-        return int(files[0].suffix[1:]) if files else 0
+        return number_of(files[0]) if files else 0
 
     def _pieces_of_file(
         self, first: int, number: int, begin: int, end: int | None
