@@ -31,11 +31,13 @@ class NoReplyError(AssertionError):
 class Client:
     """One connection; every wait on it ends after `timeout_s`."""
 
-    def __init__(self, port: int, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(
+        self, port: int, timeout_s: float = DEFAULT_TIMEOUT_S, host: str = "127.0.0.1"
+    ) -> None:
         self.timeout_s = timeout_s
         self.ended = False
         self._buffer = bytearray()
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        self._socket = socket.create_connection((host, port), timeout=timeout_s)
         # Split writes must arrive in the pieces in which they were sent.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._poll = select.poll()

@@ -55,10 +55,10 @@ class JobLog:
 
 @dataclass
 class LoggingClient:
-    """Puts and works through jobs until `stopped`, by the ports in turn."""
+    """Puts and works through jobs until `stopped`, by the addresses in turn."""
 
     name: str
-    ports: Sequence[int]
+    addresses: Sequence[tuple[str, int]]
     stopped: threading.Event
     jobs: dict[bytes, JobLog] = field(default_factory=dict)
     """By body. Each client has its own, for jobs of all clients."""
@@ -80,9 +80,9 @@ class LoggingClient:
 
     def _run(self) -> None:
         dice = random.Random(self.name)
-        for port in itertools.cycle(self.ports):
+        for host, port in itertools.cycle(self.addresses):
             with contextlib.suppress(OSError, NoReplyError):
-                client = Client(port, REPLY_S)
+                client = Client(port, REPLY_S, host)
                 with contextlib.closing(client):
                     watch_all(client)
                     self._end_held(client)
@@ -172,10 +172,10 @@ def merged(clients: Sequence[LoggingClient]) -> dict[bytes, JobLog]:
     return jobs
 
 
-def drain(port: int) -> Counter[bytes]:
+def drain(port: int, host: str = "127.0.0.1") -> Counter[bytes]:
     """Delete all jobs, and return their bodies."""
     found: Counter[bytes] = Counter()
-    client = Client(port, REPLY_S)
+    client = Client(port, REPLY_S, host)
     with contextlib.closing(client):
         watch_all(client)
         for tube in TUBES:

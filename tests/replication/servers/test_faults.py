@@ -187,9 +187,9 @@ def test_no_acknowledged_job_is_lost(memory: Path, workers: int) -> None:
         restarting(servers),
     ):
         stopped = threading.Event()
-        ports = [one.port for one in servers]
+        addresses = [("127.0.0.1", one.port) for one in servers]
         clients = [
-            LoggingClient(f"client-{number}", [ports[number % 2], ports[1 - number % 2]], stopped)
+            LoggingClient(f"client-{number}", addresses[:: 1 - 2 * (number % 2)], stopped)
             for number in range(CLIENTS)
         ]
         threads = [threading.Thread(target=one.run, daemon=True) for one in clients]
