@@ -254,7 +254,7 @@ class Replicator:
         count = len(self._folders)
         first = asyncio.Barrier(count)
         storing = (self._store(node, worker, first) for worker in range(count))
-        await asyncio.gather(*storing, self._store_files(node))
+        await asyncio.gather(*storing, self._store_files(node), self._read_reports(node, log))
 
     async def _store_files(self, node: Node) -> None:
         """Store the files that the parent has saved, the newest content of each."""
@@ -301,14 +301,17 @@ class Replicator:
         while True:
             await node.report()
             if self._lease is not None and self._lease.epoch:
-                # Reports that cannot be read must not end a primary.
-                with contextlib.suppress(errors.ReplicationError, TypeError):
-                    now_s, found = time.time(), await read_status(log)
-                    self._standbys = [
-                        one for one in found.servers if not one.is_primary and one.runs(now_s)
-                    ]
-                    node.wait_for([one.sequences for one in self._standbys])
+                await self._read_reports(node, log)
             await asyncio.sleep(REPORT_S)
+
+    async def _read_reports(self, node: Node, log: Log) -> None:
+        # Reports that cannot be read must not end a primary.
+        with contextlib.suppress(errors.ReplicationError, TypeError):
+            now_s, found = time.time(), await read_status(log)
+            self._standbys = [
+                one for one in found.servers if not one.is_primary and one.runs(now_s)
+            ]
+            node.wait_for([one.sequences for one in self._standbys])
 
     # --- the status -----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from replication.servers.relay import Relays
 from servers import READY_LINE, Server, free_port, our_command
@@ -206,8 +206,12 @@ class ReplicatedServer:
             return status
 
 
+class Restartable(Protocol):
+    def restart_if_ended(self) -> None: ...
+
+
 @contextlib.contextmanager
-def restarting(servers: Sequence[ReplicatedServer]) -> Iterator[None]:
+def restarting(servers: Sequence[Restartable]) -> Iterator[None]:
     """Restart servers that end on their own."""
     ended = threading.Event()
 

@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 from replication.servers.client_log import LoggingClient, check, drain
 from replication.servers.namespaces import HUB_HOST, Machine, network
-from replication.servers.nats_cluster import LEASE_S, READY_LINE, READY_S, nats_program
+from replication.servers.nats_cluster import (
+    LEASE_S,
+    READY_LINE,
+    READY_S,
+    nats_program,
+    restarting,
+)
 from servers import Server, our_command
 
 ROUNDS = int(os.environ.get("REPLICATION_ROUNDS", "5"))
@@ -45,6 +51,9 @@ class OneServer:
             self.process.kill()
             self.logs.append(self.process.stderr())
             self.process = Server(self._command, PORT, {})
+
+    def kill(self) -> None:
+        self.process.kill()
 
     def is_primary(self) -> bool:
         return READY_LINE in self.process.stderr() and self.process.exit_status is None
@@ -87,26 +96,6 @@ def nats_servers(machines: Sequence[Machine], folder: Path) -> Iterator[str]:
             assert time.monotonic() < end, logs[0].read_text()
             time.sleep(0.05)
         yield "nats://" + ",".join(f"{one.host}:{NATS_PORT}" for one in machines)
-
-
-@contextlib.contextmanager
-def restarting(servers: Sequence[OneServer]) -> Iterator[None]:
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.wait(0.1):
-            for server in servers:
-                server.restart_if_ended()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        for server in servers:
-            server.process.kill()
 
 
 Partition = Callable[[list[OneServer], list[Machine], random.Random], None]
@@ -170,6 +159,8 @@ def test_no_acknowledged_job_is_lost_by_partitions(tmp_path: Path) -> None:
         nats, stopped = machines[2:], threading.Event()
         target = f"{stack.enter_context(nats_servers(nats, tmp_path))}/jobs"
         servers = [OneServer(machine, target, tmp_path / machine.name) for machine in machines[:2]]
+        for server in servers:
+            stack.callback(server.kill)
         stack.enter_context(restarting(servers))
         addresses = [(one.host, PORT) for one in machines[:2]]
         clients = [

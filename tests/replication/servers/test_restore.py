@@ -18,7 +18,6 @@ from replication.servers.nats_cluster import (
     NatsCluster,
     ReplicatedServer,
     answers,
-    memory_folder,
     replicated_servers,
     single_nats,
 )
@@ -32,12 +31,6 @@ LIVE = 30
 """Jobs in several files of 4096 bytes, so that older files stay for a while."""
 COPIES = ("--replicate-copies", "1")
 EARLIEST = re.compile(r"the earliest possible time is (\S+)Z\n")
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    with memory_folder() as folder:
-        yield folder
 
 
 @pytest.fixture(scope="module")
