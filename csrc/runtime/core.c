@@ -181,7 +181,8 @@ static int open_folder(bs_core *core)
 
 int bs_core_follow(bs_core *core, uint64_t file, uint64_t end, bs_now now)
 {
-    int error = file > UINT32_MAX ? -EINVAL : open_folder(core);
+    const bool has_ended = core->binlog && !core->recovery;
+    int error = has_ended || file > UINT32_MAX ? -EINVAL : open_folder(core);
     if (!error)
         error = bs_recovery_follow(core->recovery, (uint32_t)file, end, now);
     return error ? failed_to_recover(core, error) : 0;

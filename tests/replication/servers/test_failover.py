@@ -91,6 +91,9 @@ def test_a_planned_failover_runs_no_job_twice(
                 assert shown.lines[0] == f"primary: 127.0.0.1:{standby.port}"
             primary, standby = standby, primary
             with primary.running.connect() as client:
+                assert client.stats()["current-jobs-reserved"] == str(len(tubes))
+                rows = Operator(f"127.0.0.1:{primary.port}").do("conns", "--json").json
+                assert [row["holds"] for row in rows] == [0], "nobody holds these jobs"
                 for tube, job in jobs.items():
                     watch_only(client, tube)
                     other = client.reserve()
