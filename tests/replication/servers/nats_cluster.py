@@ -140,8 +140,15 @@ class ReplicatedServer:
     """One of our servers, which starts again on its folder and port."""
 
     def __init__(
-        self, relays: Relays, name: str, folder: Path, *options: str, scheme: str = "nats"
+        self,
+        relays: Relays,
+        name: str,
+        folder: Path,
+        *options: str,
+        scheme: str = "nats",
+        prefix: Sequence[str] = (),
     ) -> None:
+        """`prefix` is before the command."""
         folder.mkdir(exist_ok=True)
         self.relays = relays
         target = f"{url_of(relays.ports, scheme)}/{name}"
@@ -154,6 +161,7 @@ class ReplicatedServer:
         """Whether it should run."""
         address = f"127.0.0.1:{self.port}"
         self._command = [
+            *prefix,
             *our_command(),
             *("-l", "127.0.0.1", "-p", str(self.port), "-b", str(folder)),
             *("--replicate", target, "--replicate-address", address),
@@ -237,10 +245,11 @@ def replicated_servers(
     count: int = 2,
     *options: str,
     each: Callable[[int], Sequence[str]] = lambda number: (),
+    prefix: Callable[[int], Sequence[str]] = lambda number: (),
 ) -> Iterator[list[ReplicatedServer]]:
     """Start servers; the first one begins the queue. Yields them when all follow.
 
-    `each` returns further options of a server, by its number.
+    `each` returns further options of a server, by its number, `prefix` what is before its command.
     """
     stack = contextlib.ExitStack()
     servers = []
@@ -249,7 +258,10 @@ def replicated_servers(
         stack.enter_context(relays.open())
         path = folder / f"{name}-{number}"
         every = *options, *each(number)
-        servers.append(ReplicatedServer(relays, name, path, *every, scheme=cluster.scheme))
+        one = ReplicatedServer(
+            relays, name, path, *every, scheme=cluster.scheme, prefix=prefix(number)
+        )
+        servers.append(one)
     try:
         servers[0].start()
         servers[0].wait_until(READY_LINE)

@@ -6,12 +6,14 @@ import os
 import random
 import shutil
 import signal
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from preloading import build_library
 from replication.servers.client_log import LoggingClient, check, drain
 from replication.servers.nats_cluster import (
     LEASE_S,
@@ -28,6 +30,8 @@ from servers import Server
 
 ROUNDS = int(os.environ.get("REPLICATION_ROUNDS", "11"))
 CLIENTS = 4
+STEP = struct.Struct("q")
+DAY_NS = 24 * 3600 * 10**9
 CALM_S = 1.0
 FAILOVER_S = LEASE_S + 12.0
 """With the end of a nats-server in the same round."""
@@ -175,6 +179,50 @@ def memory() -> Iterator[Path]:
         yield folder
 
 
+def run_rounds(
+    nats: NatsCluster,
+    servers: list[ReplicatedServer],
+    faults: Sequence[Fault],
+    dice: random.Random,
+) -> None:
+    """Let clients work while the faults happen in turn, and check their logs."""
+    stopped = threading.Event()
+    addresses = [("127.0.0.1", one.port) for one in servers]
+    clients = [
+        LoggingClient(f"client-{number}", addresses[:: 1 - 2 * (number % 2)], stopped)
+        for number in range(CLIENTS)
+    ]
+    threads = [threading.Thread(target=one.run, daemon=True) for one in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(ROUNDS):
+            time.sleep(CALM_S * dice.random())
+            fault = faults[number % len(faults)]
+            began, before = time.monotonic(), sum(one.replies for one in clients)
+            fault(nats, servers, dice)
+            primary = wait_for_primary(servers)
+            answers(primary.port, b"stats\r\n")
+            took = time.monotonic() - began
+            print(f"round {number}: {fault.__name__}: {took:.1f} s")
+            end = time.monotonic() + FAILOVER_S
+            while sum(one.replies for one in clients) <= before:
+                assert time.monotonic() < end, report(clients, servers)
+                time.sleep(0.05)
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join(60)
+    assert all(not thread.is_alive() for thread in threads)
+    for client in clients:
+        assert client.failure is None, f"{client.failure!r}: {report(clients, servers)}"
+    left = drain(wait_for_primary(servers).port)
+    check(clients, left)
+    continued = sum(one.continued for one in clients)
+    count = sum(len(one.jobs) for one in clients)
+    print(f"{count} jobs, {left.total()} left, {continued} continued after a planned failover")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600 + 40 * ROUNDS)
 @pytest.mark.parametrize("workers", [1, 2])
@@ -186,38 +234,43 @@ def test_no_acknowledged_job_is_lost(memory: Path, workers: int) -> None:
         replicated_servers(nats, "faults", memory, 2, *options) as servers,
         restarting(servers),
     ):
-        stopped = threading.Event()
-        addresses = [("127.0.0.1", one.port) for one in servers]
-        clients = [
-            LoggingClient(f"client-{number}", addresses[:: 1 - 2 * (number % 2)], stopped)
-            for number in range(CLIENTS)
-        ]
-        threads = [threading.Thread(target=one.run, daemon=True) for one in clients]
-        for thread in threads:
-            thread.start()
-        try:
-            for number in range(ROUNDS):
-                time.sleep(CALM_S * dice.random())
-                fault = FAULTS[number % len(FAULTS)]
-                began, before = time.monotonic(), sum(one.replies for one in clients)
-                fault(nats, servers, dice)
-                primary = wait_for_primary(servers)
-                answers(primary.port, b"stats\r\n")
-                took = time.monotonic() - began
-                print(f"round {number}: {fault.__name__}: {took:.1f} s")
-                end = time.monotonic() + FAILOVER_S
-                while sum(one.replies for one in clients) <= before:
-                    assert time.monotonic() < end, report(clients, servers)
-                    time.sleep(0.05)
-        finally:
-            stopped.set()
-            for thread in threads:
-                thread.join(60)
-        assert all(not thread.is_alive() for thread in threads)
-        for client in clients:
-            assert client.failure is None, f"{client.failure!r}: {report(clients, servers)}"
-        left = drain(wait_for_primary(servers).port)
-        check(clients, left)
-        continued = sum(one.continued for one in clients)
-        count = sum(len(one.jobs) for one in clients)
-        print(f"{count} jobs, {left.total()} left, {continued} continued after a planned failover")
+        run_rounds(nats, servers, FAULTS, dice)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600 + 40 * ROUNDS)
+def test_steps_of_the_wall_clocks_lose_nothing(memory: Path, tmp_path: Path) -> None:
+    """The clocks of both servers are set forward and back by up to two days at any time."""
+    dice = random.Random(f"clocks {ROUNDS}")
+    library = build_library(Path(__file__).with_name("stepped_clock.c"), tmp_path)
+    files = [tmp_path / f"step-{number}" for number in range(2)]
+    for file in files:
+        file.write_bytes(STEP.pack(0))
+
+    def prefix(number: int) -> list[str]:
+        return ["env", f"LD_PRELOAD={library}", f"CLOCK_STEP={files[number]}"]
+
+    def step(file: Path, days: float) -> None:
+        with file.open("r+b") as out:  # in place, because the processes have mapped it
+            out.write(STEP.pack(int(days * DAY_NS)))
+
+    def step_clocks(
+        nats: NatsCluster, servers: list[ReplicatedServer], dice: random.Random
+    ) -> None:
+        for file in files:
+            step(file, dice.uniform(-2, 2))
+        time.sleep(dice.random())
+
+    with (
+        nats_cluster(memory) as nats,
+        replicated_servers(nats, "clocks", memory, 2, "-s", "65536", prefix=prefix) as servers,
+        restarting(servers),
+    ):
+        run_rounds(nats, servers, [step_clocks, kill_primary, step_clocks, stop_primary], dice)
+        with wait_for_primary(servers).running.connect() as client:
+            job = client.put()
+            before = int(client.job_stats(job)["age"])
+            for file in files:
+                step(file, 9)
+            assert before < 100, before
+            assert int(client.job_stats(job)["age"]) > 6 * DAY_NS // 10**9, "the clocks do not step"
