@@ -55,6 +55,8 @@ TOO_FEW_SERVERS = 10005
 
 RESIGNED = "resigned"
 """The signal of a primary that has given up its lease."""
+JOINED = "joined"
+"""The signal of a server that has reported for the first time."""
 FAILOVER = "failover"
 """The signal that asks a primary to do so."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

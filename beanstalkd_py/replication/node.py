@@ -30,6 +30,7 @@ from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy
 from beanstalkd_py.replication.lease import Keys, Lease
 from beanstalkd_py.replication.log import (
     CONFIGURATION,
+    JOINED,
     RESIGNED,
     SERVER_PREFIX,
     LogUnavailableError,
@@ -205,6 +206,9 @@ class Node:
             if damaged:  # a server that started on them would lose their jobs
                 LOGGER.error("%s: %s; copying again", copy.folder, _difference(damaged))
                 copy.begin_again()
+        # So that the primary keeps messages for this server from now on.
+        await self.report()
+        await self._until_available(partial(self._log.tell, JOINED))
 
     async def _join(self) -> None:
         """Read the configuration; write it if the queue is new."""

@@ -97,6 +97,7 @@ class ParentLoop:
         self._admission = Admission(setup.options, self._open_connections, shared.parent)
         self._acceptors: list[gevent.Greenlet[[], Any]] = []
         self._supervised = len(workers)
+        self._stopped = 0
         self._accepting = False
         self._stopping = False
         self._status = EXIT_OK
@@ -488,6 +489,12 @@ class ParentLoop:
         will_recover = self._setup.options.binlog_dir is not None
         self._shared.reset_worker(worker.index, will_recover)
         self.report_status()
+
+    def worker_stopped(self) -> None:
+        """Let a standby take over as soon as the last worker has stopped, before it has ended."""
+        self._stopped += 1
+        if self._replicator is not None and self._stopped == len(self._workers):
+            self._spawn(self._replicator.stop)
 
     def worker_started(self, worker: WorkerSupervisor) -> None:
         self._shared.counters(worker.index).pid = worker.pid

@@ -155,6 +155,8 @@ class WorkerSupervisor(Supervisor):
             case [channel.ANSWER, int(number), list(result)]:
                 if number in self._requests:
                     self._requests[number].set(result)
+            case [channel.STOPPED]:
+                self._parent.worker_stopped()
             case [channel.FAILED, int(status), str(text)]:
                 self._failed_status = status
                 LOGGER.error("%s", text)

@@ -16,6 +16,8 @@ closes its end, which the other side reads as the end of messages.
                     ["ping"], ["stop"]
                     ["primary"]             to a replicated worker: this server may serve
     to the parent   ["ready"], ["failed", status, text], ["pong"]
+                    ["stopped"]             of a worker: everything is on disk and all replies are
+                                            sent; the end of a large process takes a while
                     ["answer", number, result]
                     ["connection"]          of a TLS process, with a descriptor
                     ["status", {...}]       of the archiver: ArchiverStatus; of the replicator:
@@ -51,6 +53,7 @@ ANSWER = "answer"
 PING = "ping"
 STOP = "stop"
 READY = "ready"
+STOPPED = "stopped"
 FAILED = "failed"
 PONG = "pong"
 CONNECTION = "connection"

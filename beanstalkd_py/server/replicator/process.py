@@ -30,7 +30,7 @@ from beanstalkd_py.core.shared_memory import (
 )
 from beanstalkd_py.replication.cluster_status import ServerStatus, read_status
 from beanstalkd_py.replication.lease import Lease
-from beanstalkd_py.replication.log import FAILOVER, Log, LogOptions, LogUnavailableError
+from beanstalkd_py.replication.log import FAILOVER, JOINED, Log, LogOptions, LogUnavailableError
 from beanstalkd_py.replication.node import Node
 from beanstalkd_py.replication.target import parse_target
 from beanstalkd_py.server.logging.lines import NOTICE, LogSource
@@ -133,6 +133,8 @@ class Replicator:
         self._saved: list[tuple[str, int]] = []
         """Files of the folder to be stored, and the parent's numbers."""
         self._has_saved = asyncio.Event()
+        self._joined = asyncio.Event()
+        """Set when another server has reported for the first time."""
         self._work_tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -250,6 +252,7 @@ class Replicator:
         LOGGER.log(NOTICE, "this server is the primary of epoch %d", lease.epoch)
         self._parent.send(channel.PRIMARY)
         await log.listen(FAILOVER, partial(self._parent.send, channel.FAILOVER))
+        await log.listen(JOINED, self._joined.set)
         self._parent.send(channel.STATUS, asdict(self._status()))  # so that metrics have the epoch
         count = len(self._folders)
         first = asyncio.Barrier(count)
@@ -299,10 +302,13 @@ class Replicator:
     async def _publish_reports(self, node: Node, log: Log) -> None:
         """Report this server; a primary also reads the reports of the others."""
         while True:
+            self._joined.clear()
             await node.report()
             if self._lease is not None and self._lease.epoch:
                 await self._read_reports(node, log)
-            await asyncio.sleep(REPORT_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_S):
+                    await self._joined.wait()
 
     async def _read_reports(self, node: Node, log: Log) -> None:
         # Reports that cannot be read must not end a primary.

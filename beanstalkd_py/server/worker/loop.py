@@ -159,6 +159,7 @@ class WorkerLoop:
             return EXIT_BINLOG
         finally:
             log_events(self._core)
+        self._parent.send(channel.STOPPED)
         return EXIT_OK
 
 
