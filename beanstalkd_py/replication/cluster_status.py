@@ -66,7 +66,7 @@ async def read_configuration(log: Log) -> Configuration:
     record = await log.get(CONFIGURATION)
     if record is None:
         raise errors.ReplicationError("no server has begun this replicated queue yet")
-    return Configuration(**record.value)
+    return record.decode(Configuration)
 
 
 async def read_status(log: Log) -> ClusterStatus:
@@ -75,7 +75,7 @@ async def read_status(log: Log) -> ClusterStatus:
     lease = await log.get(LEASE)
     holder = Holder("", "")
     if lease is not None:
-        holder = Holder(**lease.value)
+        holder = lease.decode(Holder)
         holder = replace(holder, epoch=holder.epoch or lease.revision)
     streams = [await log.ends(worker) for worker in range(configuration.workers)]
     servers = [_status_of(report, holder, streams) for report, _ in await _read_reports(log)]
@@ -131,7 +131,7 @@ async def _read_reports(log: Log) -> list[tuple[ServerReport, int]]:
     for key in await log.keys(SERVER_PREFIX):
         found = await log.get(key)
         if found is not None:
-            reports.append((ServerReport(**found.value), found.revision))
+            reports.append((found.decode(ServerReport), found.revision))
     return reports
 
 

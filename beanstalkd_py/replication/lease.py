@@ -105,7 +105,7 @@ class Lease:
             self._revision = revision
             self._unchanged_since_ns = boot_ns()
             previous = self.other_primary
-            self.holder = None if record is None else Holder(**record.value)
+            self.holder = None if record is None else record.decode(Holder)
             if _node(self.other_primary) != _node(previous):
                 self.primary_changed(self.other_primary)
         # This server's own is a taking whose outcome it did not learn.
@@ -135,7 +135,7 @@ class Lease:
         except WrongSequenceError as error:
             # An earlier renewal of unknown outcome may have arrived.
             record = await self._keys.get(LEASE)
-            if record is None or Holder(**record.value).node != self._node:
+            if record is None or record.decode(Holder).node != self._node:
                 raise errors.ReplicationError("another server has taken the lease") from error
             self._revision = record.revision
             return

@@ -13,9 +13,9 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import nats.errors
 import nats.js.errors
@@ -66,6 +66,12 @@ CONFIGURATION = "configuration"
 SERVER_PREFIX = "server"
 
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Value = TypeVar("Value", bound="DataclassInstance")
+
+
 class LogUnavailableError(errors.ReplicationError):
     """The log does not answer, or has no quorum; the outcome of a change is unknown."""
 
@@ -101,6 +107,11 @@ class Record:
 
     value: dict[str, Any]
     revision: int
+
+    def decode(self, kind: type[Value]) -> Value:
+        """Return the value as a dataclass, without fields of later versions. Raises TypeError."""
+        names = {field.name for field in fields(kind)}
+        return kind(**{name: one for name, one in self.value.items() if name in names})
 
 
 @dataclass(frozen=True, slots=True)

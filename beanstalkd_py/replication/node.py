@@ -218,7 +218,7 @@ class Node:
             record = await self._log.get(CONFIGURATION)
         if record is None:
             raise LogUnavailableError("NATS lacks the configuration that was just written")
-        self._configuration = Configuration(**record.value)
+        self._configuration = record.decode(Configuration)
         self._revision = record.revision
 
     async def _begin_queue(self) -> None:

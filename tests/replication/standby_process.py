@@ -1,6 +1,8 @@
 """A standby on a log in memory that follows in small steps, takes over, and is the primary.
 
 python standby_process.py MESSAGES FOLDER
+
+MESSAGES has the log, at the end with the fence of this standby.
 """
 
 from __future__ import annotations
@@ -29,5 +31,8 @@ async def take_over(cluster: MemoryCluster, folder: Path) -> None:
 if __name__ == "__main__":
     for name in ("POLL_S", "OBSERVE_S", "SAVE_S"):
         setattr(node_module, name, 0.0)
-    messages = Path(sys.argv[1]).read_bytes()
-    asyncio.run(take_over(pickle.loads(messages), Path(sys.argv[2])))
+    messages = Path(sys.argv[1])
+    cluster = pickle.loads(messages.read_bytes())
+    asyncio.run(take_over(cluster, Path(sys.argv[2])))
+    cluster.listeners.clear()
+    messages.write_bytes(pickle.dumps(cluster))

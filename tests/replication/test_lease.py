@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 
 import pytest
 from replication.memory_log import MemoryCluster, MemoryLog
 
 from beanstalkd_py.replication.lease import Holder, Lease
+from beanstalkd_py.replication.log import Record
 
 LEASE_S = 0.02
 
@@ -44,3 +46,10 @@ def test_only_another_primary_is_a_change() -> None:
         assert len(found) == 3
 
     asyncio.run(test())
+
+
+def test_fields_of_later_versions_are_ignored() -> None:
+    """During an upgrade servers of two versions share a queue."""
+    holder = Holder("node", "a:1", 7, 12.0)
+    later = {**asdict(holder), "added_later": [1]}
+    assert Record(later, 1).decode(Holder) == holder
