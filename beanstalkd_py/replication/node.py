@@ -142,6 +142,8 @@ class Node:
         self._saving: asyncio.Task[None] | None = None
         self._unavailable = ""
         self._saved: list[CopyState] = []
+        self._recorded: list[int] = []
+        """The last messages of the streams that a restart of this server will have."""
         self._unsaved = ""
         """Why the record could not be written the last time."""
         self._behind = 0
@@ -164,12 +166,12 @@ class Node:
         return next(filter(None, found), "")
 
     async def report(self) -> None:
-        """Publish what this server has, for `cluster status`; not if the log is unavailable."""
-        report = ServerReport(
-            self._lease.address,
-            [copy.state.sequence for copy in self._copies],
-            time.time(),
-        )
+        """Publish what this server has, for `cluster status`; not if the log is unavailable.
+
+        Messages that are not recorded do not count: a server that is killed reads them again, so
+        the primary must not purge them.
+        """
+        report = ServerReport(self._lease.address, self._recorded, time.time())
         with contextlib.suppress(LogUnavailableError):
             await self._log.report(key_of(report.address), asdict(report))
 
@@ -199,13 +201,16 @@ class Node:
             for folder, state in zip(self._folders, states, strict=True)
         ]
         if self._has_history:
-            for folder, text in zip(self._folders, found.history_ids, strict=True):
+            derived = [f"{found.identity}-{worker}" for worker in range(len(self._folders))]
+            ids = found.history_ids or derived
+            for folder, text in zip(self._folders, ids, strict=True):
                 set_identity(folder, text)
         for copy in self._copies:
             damaged = copy.damaged_files()
             if damaged:  # a server that started on them would lose their jobs
                 LOGGER.error("%s: %s; copying again", copy.folder, _difference(damaged))
                 copy.begin_again()
+        self._recorded = [copy.state.sequence for copy in self._copies]
         # So that the primary keeps messages for this server from now on.
         await self.report()
         await self._until_available(partial(self._log.tell, JOINED))
@@ -556,6 +561,7 @@ class Node:
         else:
             self._unsaved = ""
             self._saved = [state.copy() for state in states]
+            self._recorded = [state.sequence for state in states]
 
     async def _until_available(self, call: Callable[[], Awaitable[Result]]) -> Result:
         while True:
