@@ -254,7 +254,7 @@ class Archive:
         The files that existed when the gap was found are read first.
         """
         numbers = sorted(sizes_of(shard.path))
-        live = {int(path.suffix[1:]) for path in binlog_files(shard.path)}
+        live = {number_of(path) for path in binlog_files(shard.path)}
         gap = next((after for before, after in pairwise(numbers) if after > before + 1), 0)
         if any(number < gap for number in live):
             gap = 0  # a file in use is below it
