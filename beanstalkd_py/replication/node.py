@@ -150,7 +150,6 @@ class Node:
         self._has_caught_up = False
         self._is_primary = False
         self._file_revisions: dict[str, int] = {}
-        self._waits_for: list[Sequence[int]] | None = None
         self._short_since_mono: float | None = None
         """Since when a stream seems to lack messages that this server has."""
 
@@ -506,14 +505,8 @@ class Node:
                 raise
         self._configuration, self._is_origin = complete, False
 
-    async def tidy(self, worker: int) -> None:
-        """Purge messages that are not needed, and record what is stored, at intervals."""
-        try:
-            if self._waits_for is not None:
-                read = [sequences[worker] for sequences in self._waits_for]
-                await self._writers[worker].purge(min(read) + 1 if read else None)
-        except LogUnavailableError as error:
-            self._unavailable = str(error)
+    async def record(self) -> None:
+        """Record what is stored, at intervals."""
         is_saving = self._saving is not None and not self._saving.done()
         is_due = time.monotonic() - self._saved_mono >= SAVE_S
         if is_due and not is_saving and not self._is_origin:
@@ -521,13 +514,22 @@ class Node:
             self._saving = asyncio.create_task(asyncio.to_thread(self._save_primary))
             await asyncio.shield(self._saving)
 
-    def wait_for(self, standbys: Sequence[Sequence[int]]) -> None:
-        """Keep messages until these standbys have them; their last ones, each by worker.
+    async def purge(self, standbys: Sequence[Sequence[int]]) -> None:
+        """Purge messages that neither this server nor one of these standbys needs.
 
-        Before the first call all messages are kept.
+        `standbys` has their last messages, each by worker, as they have just been read. Others that
+        join before the next call have reported before it, so nothing they need is purged.
         """
+        if not self._is_primary:
+            return
         count = len(self._folders)
-        self._waits_for = [sequences for sequences in standbys if len(sequences) == count]
+        known = [sequences for sequences in standbys if len(sequences) == count]
+        try:
+            for worker, writer in enumerate(self._writers):
+                read = [sequences[worker] for sequences in known]
+                await writer.purge(min(read) + 1 if read else None)
+        except LogUnavailableError as error:
+            self._unavailable = str(error)
 
     async def resign(self) -> None:
         """End the lease, when everything is stored. Raises LogUnavailableError."""

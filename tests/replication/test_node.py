@@ -320,8 +320,8 @@ def test_a_standby_that_missed_a_purge_begins_again(tmp_path: Path) -> None:
             (tmp_path / f"a/binlog.{number}").unlink()
         (tmp_path / "a/binlog.4").write_bytes(HEADER + b"4")
         await node.store(0, end_of(tmp_path / "a"))
-        node.wait_for([])
-        await node.tidy(0)
+        await node.purge([])
+        await node.record()
         assert min(cluster.streams[0].messages) > 3
         standby = await primary(MemoryLog(cluster), tmp_path / "b")
         assert standby.behind == 0
@@ -513,8 +513,8 @@ class Competitor:
             known.add(record)
             if is_old:
                 files[0].unlink()
-            node.wait_for([])
-            await node.tidy(0)
+            await node.purge([])
+            await node.record()
             await asyncio.sleep(0)
 
     def _begin_file(self) -> int:
@@ -587,16 +587,16 @@ def test_messages_are_kept_for_standbys_by_whole_files(tmp_path: Path) -> None:
             (tmp_path / f"a/binlog.{number}").unlink()
         (tmp_path / "a/binlog.4").write_bytes(HEADER + b"more and more")
         await node.store(0, end_of(tmp_path / "a"))
-        await node.tidy(0)
+        await node.record()
         assert begins[1] in messages, "it does not know yet whether there are standbys"
-        node.wait_for([[begins[3]], [begins[2]]])
-        await node.tidy(0)
+        await node.purge([[begins[3]], [begins[2]]])
+        await node.record()
         assert min(messages) == begins[2]
-        node.wait_for([[begins[3]]])
-        await node.tidy(0)
+        await node.purge([[begins[3]]])
+        await node.record()
         assert min(messages) == begins[3], "a part of a file would be useless"
-        node.wait_for([])
-        await node.tidy(0)
+        await node.purge([])
+        await node.record()
         assert min(messages) == begins[4]
 
     run(test)

@@ -211,6 +211,7 @@ def test_a_server_that_was_away_reports_what_its_history_lacks(
         for job in open_jobs:
             client.ask(b"delete %d\r\n" % job)
         finish(client, 120, size=3000)
+        time.sleep(2 * REPORT_S)  # the primary purges at these intervals
         second.start()
         second.wait_until("its history lacks the jobs that ended there")
         after = finish(client, 10)
