@@ -16,6 +16,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from beanstalkd_py.archiver.archived_position import ArchivedPositions
@@ -76,6 +77,8 @@ class Archive:
         self._pending = b""
         self._pending_count = 0
         self._state_bytes = 0
+        self._gaps: dict[str, tuple[int, int]] = {}
+        """By folder key: the file behind missing ones, and the last file at that time."""
         store.dispatch()
         positions = ArchivedPositions.load(store.folder)
         missing = positions.log_end - store.log.end
@@ -241,7 +244,24 @@ class Archive:
 
     def _removable_below(self, shard: Shard) -> int:
         unshipped = unshipped_from(top_of(shard.path), shard.key)
-        return min(self._histories.needed_from(shard.index), unshipped)
+        needed = max(self._histories.needed_from(shard.index), self._behind_gap(shard))
+        return min(needed, unshipped)
+
+    def _behind_gap(self, shard: Shard) -> int:
+        """Return the file behind missing ones if no done file below it is needed, else 0.
+
+        Jobs there that seem to be open have ended in the missing files, or are in later ones, too.
+        The files that existed when the gap was found are read first.
+        """
+        numbers = sorted(sizes_of(shard.path))
+        live = {number_of(path) for path in binlog_files(shard.path)}
+        gap = next((after for before, after in pairwise(numbers) if after > before + 1), 0)
+        if any(number < gap for number in live):
+            gap = 0  # a file in use is below it
+        known = self._gaps.get(shard.key)
+        if known is None or known[0] != gap:
+            known = self._gaps[shard.key] = (gap, max(numbers, default=0))
+        return gap if self._histories.position(shard.index)[0] > known[1] else 0
 
 
 def done_files_below(folder: Path, number: int) -> list[DoneFile]:

@@ -104,7 +104,8 @@ class CopyState:
 class FolderCopy:
     """Writes a stream's bytes into the files of `folder`. All methods raise OSError.
 
-    With `keeps_done`, files that the primary has removed become done files, for an archiver.
+    With `keeps_done`, files that the primary has removed become done files, for an archiver. Files
+    that this server wrote as a primary and that never reached the stream do not.
     """
 
     def __init__(self, folder: Path, state: CopyState, keeps_done: bool = False) -> None:
@@ -115,6 +116,8 @@ class FolderCopy:
         self._open_number = 0
         self._first = 0
         """Files below this number are removed."""
+        self._end = state.position
+        """How far the files have bytes of the stream; `begin_again` does not change it."""
         self.is_fresh = state.sequence == 0
         """Whether all of it was read from the stream by this process."""
         self._unsynced: set[int] = set()
@@ -137,7 +140,10 @@ class FolderCopy:
         if piece.data:
             if piece.file != before.file:
                 self._end_file(before)
+            if 0 < self._end.file < piece.file - 1:
+                self._remove_between(self._end, piece.file)
             self._write(piece)
+            self._end = max(self._end, self.state.position)
         first = next(iter(self.state.files), piece.first)
         if first != self._first:
             self._remove_before(first)
@@ -157,18 +163,31 @@ class FolderCopy:
     def _end_file(self, end: BinlogPosition) -> None:
         """Cut what a file has beyond its bytes of the stream."""
         path = self.folder / f"binlog.{end.file}"
-        if end.file and path.exists():
+        if end.file and path.exists() and path.stat().st_size > end.offset:
             os.truncate(path, end.offset)
             self._unsynced.add(end.file)
+
+    def _remove_between(self, end: BinlogPosition, number: int) -> None:
+        """Remove what follows `end`, up to a file: the stream does not have it."""
+        self._end_file(end)
+        for path in binlog_files(self.folder):
+            if end.file < number_of(path) < number:
+                symlinks.remove(path, missing_ok=True)
+                self._unsynced.add(0)
 
     def _remove_before(self, first: int) -> None:
         for path in binlog_files(self.folder):
             if number_of(path) >= first:
                 break
-            if self._keeps_done:
-                symlinks.rename(path, path.with_name(f"{path.name}{DONE_SUFFIX}"))
-            else:
-                symlinks.remove(path, missing_ok=True)
+            self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        """Remove a file of the stream that the primary has removed."""
+        if self._keeps_done:
+            symlinks.rename(path, path.with_name(f"{path.name}{DONE_SUFFIX}"))
+        else:
+            symlinks.remove(path, missing_ok=True)
+        self._unsynced.add(0)
 
     def sync(self) -> CopyState:
         """Sync all files and the folder; return the state that is on disk now (R2)."""
@@ -210,8 +229,12 @@ class FolderCopy:
         """Remove everything that is not in the stream: ends of files, and other binlog files."""
         self._close()
         self._end_file(self.state.position)
+        first = next(iter(self.state.files), 0)
         for path in binlog_files(self.folder):
-            if number_of(path) not in self.state.files:
+            number = number_of(path)
+            if number < first:
+                self._remove(path)
+            elif number not in self.state.files:
                 symlinks.remove(path)
                 self._unsynced.add(0)
         self.sync()

@@ -142,13 +142,14 @@ class Node:
         self._saving: asyncio.Task[None] | None = None
         self._unavailable = ""
         self._saved: list[CopyState] = []
+        self._recorded: list[int] = []
+        """The last messages of the streams that a restart of this server will have."""
         self._unsaved = ""
         """Why the record could not be written the last time."""
         self._behind = 0
         self._has_caught_up = False
         self._is_primary = False
         self._file_revisions: dict[str, int] = {}
-        self._waits_for: list[Sequence[int]] | None = None
         self._short_since_mono: float | None = None
         """Since when a stream seems to lack messages that this server has."""
 
@@ -164,12 +165,12 @@ class Node:
         return next(filter(None, found), "")
 
     async def report(self) -> None:
-        """Publish what this server has, for `cluster status`; not if the log is unavailable."""
-        report = ServerReport(
-            self._lease.address,
-            [copy.state.sequence for copy in self._copies],
-            time.time(),
-        )
+        """Publish what this server has, for `cluster status`; not if the log is unavailable.
+
+        Messages that are not recorded do not count: a server that is killed reads them again, so
+        the primary must not purge them.
+        """
+        report = ServerReport(self._lease.address, self._recorded, time.time())
         with contextlib.suppress(LogUnavailableError):
             await self._log.report(key_of(report.address), asdict(report))
 
@@ -199,13 +200,16 @@ class Node:
             for folder, state in zip(self._folders, states, strict=True)
         ]
         if self._has_history:
-            for folder, text in zip(self._folders, found.history_ids, strict=True):
+            derived = [f"{found.identity}-{worker}" for worker in range(len(self._folders))]
+            ids = found.history_ids or derived
+            for folder, text in zip(self._folders, ids, strict=True):
                 set_identity(folder, text)
         for copy in self._copies:
             damaged = copy.damaged_files()
             if damaged:  # a server that started on them would lose their jobs
                 LOGGER.error("%s: %s; copying again", copy.folder, _difference(damaged))
                 copy.begin_again()
+        self._recorded = [copy.state.sequence for copy in self._copies]
         # So that the primary keeps messages for this server from now on.
         await self.report()
         await self._until_available(partial(self._log.tell, JOINED))
@@ -501,14 +505,8 @@ class Node:
                 raise
         self._configuration, self._is_origin = complete, False
 
-    async def tidy(self, worker: int) -> None:
-        """Purge messages that are not needed, and record what is stored, at intervals."""
-        try:
-            if self._waits_for is not None:
-                read = [sequences[worker] for sequences in self._waits_for]
-                await self._writers[worker].purge(min(read) + 1 if read else None)
-        except LogUnavailableError as error:
-            self._unavailable = str(error)
+    async def record(self) -> None:
+        """Record what is stored, at intervals."""
         is_saving = self._saving is not None and not self._saving.done()
         is_due = time.monotonic() - self._saved_mono >= SAVE_S
         if is_due and not is_saving and not self._is_origin:
@@ -516,13 +514,22 @@ class Node:
             self._saving = asyncio.create_task(asyncio.to_thread(self._save_primary))
             await asyncio.shield(self._saving)
 
-    def wait_for(self, standbys: Sequence[Sequence[int]]) -> None:
-        """Keep messages until these standbys have them; their last ones, each by worker.
+    async def purge(self, standbys: Sequence[Sequence[int]]) -> None:
+        """Purge messages that neither this server nor one of these standbys needs.
 
-        Before the first call all messages are kept.
+        `standbys` has their last messages, each by worker, as they have just been read. Others that
+        join before the next call have reported before it, so nothing they need is purged.
         """
+        if not self._is_primary:
+            return
         count = len(self._folders)
-        self._waits_for = [sequences for sequences in standbys if len(sequences) == count]
+        known = [sequences for sequences in standbys if len(sequences) == count]
+        try:
+            for worker, writer in enumerate(self._writers):
+                read = [sequences[worker] for sequences in known]
+                await writer.purge(min(read) + 1 if read else None)
+        except LogUnavailableError as error:
+            self._unavailable = str(error)
 
     async def resign(self) -> None:
         """End the lease, when everything is stored. Raises LogUnavailableError."""
@@ -556,6 +563,7 @@ class Node:
         else:
             self._unsaved = ""
             self._saved = [state.copy() for state in states]
+            self._recorded = [state.sequence for state in states]
 
     async def _until_available(self, call: Callable[[], Awaitable[Result]]) -> Result:
         while True:

@@ -122,10 +122,11 @@ int bs_binlog_start(bs_binlog *binlog, bs_now now)
     bs_binlog_write_buffer(binlog);
     if (durable)
         bs_unsynced_from(binlog, bs_binlog_current_file(binlog)->number);
-    bs_binlog_set_durable_position(binlog, bs_binlog_current_file(binlog)->number, BS_ENTRY_HEADER);
     bs_space_request_ahead(binlog, now);
     if (binlog->replica)
-        binlog->dirty = true; /* the first sync offers all files */
+        binlog->dirty = true; /* the first sync offers all files, and is durable when they are stored */
+    else
+        bs_binlog_set_durable_position(binlog, bs_binlog_current_file(binlog)->number, BS_ENTRY_HEADER);
     return 0;
 }
 

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from processes import eventually
 
-from beanstalkd_py.archiver.archive import Archive, archive_rest, position_of
+from beanstalkd_py.archiver.archive import Archive, archive_rest, position_of, sizes_of
 from beanstalkd_py.archiver.archived_position import ARCHIVED, ArchivedPositions
 from beanstalkd_py.archiver.shipped_files import record_shipped, remove_shipped
 from beanstalkd_py.archiver.store_settings import StoreSettings
@@ -371,6 +372,39 @@ def test_missing_files_do_not_keep_later_done_files(world: World) -> None:
     remove_files(waiting[: len(waiting) - 2])
     world.step()
     assert eventually(world.no_done_files)
+
+
+def test_files_before_missing_ones_do_not_wait_for_jobs_that_ended_there(world: World) -> None:
+    """As on a standby that has missed files. Jobs that end behind them are archived."""
+
+    def put_and_delete(count: int) -> int:
+        """Return the number of the last file."""
+        for number in range(count):
+            world.put(number, 300)
+            world.delete(len(world.live) - 1)
+        return max(sizes_of(world.binlog))
+
+    for number in range(20):
+        world.put(number, 300)
+    before = put_and_delete(20)
+    for _ in range(20):
+        world.delete(0)
+    world.put(1, 300)
+    behind = put_and_delete(20)
+    last = put_and_delete(100)
+    done = partial(list_done_files, world.binlog)
+    assert eventually(lambda: done()[-1].number > behind)
+    remove_files([each for each in done() if before <= each.number <= behind])
+    world.step()
+    world.release_files(thorough=True)
+    assert done()[0].number < before, "they may have bodies of jobs that end later"
+    open_job = min(world.live)
+    world.delete(0)
+    while max(sizes_of(world.binlog)) < last + 3:
+        put_and_delete(10)
+    world.step()
+    assert eventually(world.no_done_files)
+    assert open_job in {int(one.properties["KEYS"]) for one in world.store.scan()}
 
 
 def test_a_store_without_space_for_the_archived_position_is_full(

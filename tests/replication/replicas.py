@@ -94,12 +94,17 @@ def read_state(log: MemoryLog) -> CopyState:
 
 @contextlib.contextmanager
 def replicated(
-    folder: Path, log: MemoryLog | None = None, epoch: int = 1, file_size: int = FILE
+    folder: Path,
+    log: MemoryLog | None = None,
+    epoch: int = 1,
+    file_size: int = FILE,
+    history: bool = False,
 ) -> Iterator[tuple[Core, Replicator]]:
     """Yield a recovered core and its replicator."""
     log = MemoryLog(MemoryCluster()) if log is None else log
     replicator = Replicator(log, folder, epoch)
-    core = Core(CoreConfig(str(folder), file_size), replicator.shared)
+    config = CoreConfig(str(folder), file_size, history=history)
+    core = Core(config, replicator.shared)
     try:
         replicator.replicate(core)
         core.recover()

@@ -14,12 +14,18 @@ from pathlib import Path
 import pytest
 from binlog.workload import Actor, Step, replies_in
 from core.rig import Rig
+from processes import eventually
 from replication.memory_log import MemoryCluster, MemoryLog
-from replication.replicas import FLAGS, Standby, replicated
+from replication.replicas import FILE, FLAGS, Replicator, Standby, replicated
 
 from beanstalkd_py.core.clocks import Now, read_clocks
 from beanstalkd_py.core.core import Core, CoreConfig, Run
-from beanstalkd_py.core.shared_memory import LEASE_ENDED, new_shared, set_lease_end
+from beanstalkd_py.core.shared_memory import (
+    LEASE_ENDED,
+    durable_position,
+    new_shared,
+    set_lease_end,
+)
 from beanstalkd_py.errors import CoreError
 from beanstalkd_py.replication.lease import boot_ns
 
@@ -84,6 +90,32 @@ def test_a_start_waits_until_the_recovered_jobs_are_stored(folder: Path, tmp_pat
         standby.follow()
     with Rig(standby.copy.folder) as rig:
         assert rig.client().body(1) == b"body"
+
+
+def test_recovered_jobs_are_not_archived_before_they_are_stored(folder: Path) -> None:
+    """A worker that was killed may have written an end that the queue will never have."""
+    log = MemoryLog(MemoryCluster())
+    with replicated(folder, log, history=True) as (core, _):
+        client = adopted(core)
+        client.sendall(PUT)
+        run_until(core, lambda: is_readable(client))
+    replicator = Replicator(log, folder, epoch=2)
+    replicator.holding.set()
+    counters = replicator.shared.worker[0]
+    core = Core(CoreConfig(str(folder), FILE, history=True), replicator.shared)
+    replicator.replicate(core)
+    starting = threading.Thread(target=core.recover)
+    starting.start()
+    try:
+        assert eventually(replicator.has_offer, LIMIT_S)
+        assert durable_position(counters) == (0, 0)
+    finally:
+        replicator.holding.clear()
+        starting.join()
+        stored = durable_position(counters)
+        core.close()
+        replicator.close()
+    assert stored is not None and stored > (1, 4)
 
 
 @pytest.mark.parametrize("seed", range(4))

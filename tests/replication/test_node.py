@@ -20,8 +20,9 @@ from replication.replicas import FILE
 from beanstalkd_py.binlog.layout import POLICIES, REPLICA, SCHEDULES, binlog_files
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import BinlogFolderError, ReplicationError
+from beanstalkd_py.replication import node as node_module
 from beanstalkd_py.replication.lease import Lease
-from beanstalkd_py.replication.node import Node
+from beanstalkd_py.replication.node import Node, key_of
 from beanstalkd_py.replication.piece import PieceError
 from beanstalkd_py.replication.replica_state import load_replica, save_replica
 from beanstalkd_py.replication.stream_writer import FencedError
@@ -319,8 +320,8 @@ def test_a_standby_that_missed_a_purge_begins_again(tmp_path: Path) -> None:
             (tmp_path / f"a/binlog.{number}").unlink()
         (tmp_path / "a/binlog.4").write_bytes(HEADER + b"4")
         await node.store(0, end_of(tmp_path / "a"))
-        node.wait_for([])
-        await node.tidy(0)
+        await node.purge([])
+        await node.record()
         assert min(cluster.streams[0].messages) > 3
         standby = await primary(MemoryLog(cluster), tmp_path / "b")
         assert standby.behind == 0
@@ -512,8 +513,8 @@ class Competitor:
             known.add(record)
             if is_old:
                 files[0].unlink()
-            node.wait_for([])
-            await node.tidy(0)
+            await node.purge([])
+            await node.record()
             await asyncio.sleep(0)
 
     def _begin_file(self) -> int:
@@ -586,17 +587,51 @@ def test_messages_are_kept_for_standbys_by_whole_files(tmp_path: Path) -> None:
             (tmp_path / f"a/binlog.{number}").unlink()
         (tmp_path / "a/binlog.4").write_bytes(HEADER + b"more and more")
         await node.store(0, end_of(tmp_path / "a"))
-        await node.tidy(0)
+        await node.record()
         assert begins[1] in messages, "it does not know yet whether there are standbys"
-        node.wait_for([[begins[3]], [begins[2]]])
-        await node.tidy(0)
+        await node.purge([[begins[3]], [begins[2]]])
+        await node.record()
         assert min(messages) == begins[2]
-        node.wait_for([[begins[3]]])
-        await node.tidy(0)
+        await node.purge([[begins[3]]])
+        await node.record()
         assert min(messages) == begins[3], "a part of a file would be useless"
-        node.wait_for([])
-        await node.tidy(0)
+        await node.purge([])
+        await node.record()
         assert min(messages) == begins[4]
+
+    run(test)
+
+
+def test_messages_that_a_killed_standby_reads_again_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+    monkeypatch.setattr(node_module, "SAVE_S", 1e9)
+
+    def reported() -> object:
+        return json.loads(cluster.keys[key_of("127.0.0.1:1")][0])["sequences"]
+
+    async def test() -> None:
+        log = MemoryLog(cluster)
+        standby = new_node(MemoryLog(cluster), tmp_path / "b")
+        await standby.open()
+        node = await primary(log, tmp_path / "a")
+        await follow(standby, log)
+        (tmp_path / "a/binlog.2").write_bytes(HEADER)
+        await node.store(0, end_of(tmp_path / "a"))
+        await follow(standby, log)
+        assert (tmp_path / "b/binlog.2").exists()
+        await standby.report()
+        assert reported() == [0]
+        monkeypatch.setattr(node_module, "SAVE_S", 0.0)
+        await follow(standby, log)
+        await standby.report()
+        assert reported() == [cluster.streams[0].last]
+        again = new_node(MemoryLog(cluster), tmp_path / "b")
+        await again.open()
+        await again.report()
+        assert reported() == [cluster.streams[0].last]
 
     run(test)
 
@@ -631,6 +666,20 @@ def test_removed_files_are_kept_for_an_archiver(tmp_path: Path) -> None:
     assert done == {"binlog.1.done": HEADER + b"1", "binlog.2.done": HEADER + b"2"}
     ids = [(tmp_path / name / "history.id") for name in "ab"]
     assert not ids[0].exists() and ids[1].read_text().endswith("-0\n")
+
+
+def test_a_queue_without_recorded_identities_has_the_derived_ones(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+    value, revision = cluster.keys["configuration"]
+    configuration = json.loads(value)
+    del configuration["history_ids"]
+    cluster.keys["configuration"] = json.dumps(configuration).encode(), revision
+    (tmp_path / "b").mkdir()
+    lease = Lease(MemoryLog(cluster), "archiving", "127.0.0.1:2", LEASE_S)
+    node = Node(MemoryLog(cluster), lease, tmp_path / "b", [tmp_path / "b"], None, has_history=True)
+    asyncio.run(node.open())
+    assert (tmp_path / "b/history.id").read_text() == f"{configuration['identity']}-0\n"
 
 
 def test_all_folders_have_the_identity_of_the_first_one(tmp_path: Path) -> None:

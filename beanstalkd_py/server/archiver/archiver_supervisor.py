@@ -46,7 +46,10 @@ class HistoryStatus(ArchiverStatus):
 
 
 class ArchiverSupervisor(Supervisor):
-    """Supervises the archiver; `limit` is the limit of its backlog."""
+    """Supervises the archiver; `limit` is the limit of its backlog.
+
+    A standby starts it in the background, and goes on with it as the primary.
+    """
 
     restart_text = "%s %s; restarting in %.1f s, finished jobs wait in the binlog"
     # Long enough for a slow disk, because no client waits for the archiver.
@@ -54,7 +57,8 @@ class ArchiverSupervisor(Supervisor):
 
     def __init__(self, start: Callable[[], ChildProcess], limit: BacklogLimit) -> None:
         super().__init__("archiver", start)
-        self._limit = limit
+        self.limit = limit
+        self._background: gevent.Greenlet[[], int] | None = None
         self._last_error = ""
         self._failed = ""
         self._is_last = False
@@ -70,14 +74,21 @@ class ArchiverSupervisor(Supervisor):
             restarts=self._restarts,
             keeps_restarting=self._backoff.keeps_restarting,
             last_error=self._last_error,
-            most_bytes=self._limit.most_bytes,
-            waiting_bytes=self._limit.waiting_bytes,
-            lost_files=self._limit.lost_files,
-            lost_bytes=self._limit.lost_bytes,
+            most_bytes=self.limit.most_bytes,
+            waiting_bytes=self.limit.waiting_bytes,
+            lost_files=self.limit.lost_files,
+            lost_bytes=self.limit.lost_bytes,
         )
+
+    def run_in_background(self) -> None:
+        """Do what `run` does in a greenlet of its own, which `run` then waits for."""
+        self._background = gevent.spawn(self._run)
 
     def run(self) -> int:
         """Keep a process running until `stop`; the last one archives the rest."""
+        return self._run() if self._background is None else self._background.get()
+
+    def _run(self) -> int:
         checking = gevent.spawn(self._check_backlog)
         try:
             return super().run()
@@ -85,7 +96,7 @@ class ArchiverSupervisor(Supervisor):
             checking.kill()
 
     def change_options(self, options: ServeOptions) -> None:
-        self._limit.most_bytes = options.history_backlog
+        self.limit.most_bytes = options.history_backlog
         super().change_options(options)  # the archiver reads them once it has opened the store
 
     def _handle_message(self, message: channel.Message, fd: int | None) -> bool:
@@ -135,7 +146,7 @@ class ArchiverSupervisor(Supervisor):
         failed = ""
         while True:
             try:
-                self._limit.enforce()
+                self.limit.enforce()
                 failed = ""
             except OSError as error:
                 if str(error) != failed:

@@ -105,7 +105,11 @@ class ParentLoop:
         self._archiver = None
         if setup.options.history is not None:
             limit = self._backlog_limit(setup.options)
-            self._archiver = ArchiverSupervisor(partial(start, ARCHIVER_MODULE), limit)
+            if setup.replication is not None and setup.replication.archiver is not None:
+                self._archiver = setup.replication.archiver
+                self._archiver.limit = limit
+            else:
+                self._archiver = ArchiverSupervisor(partial(start, ARCHIVER_MODULE), limit)
         self._helpers: list[Supervisor] = []
         if self._tls is not None:
             self._helpers += self._tls.supervisors

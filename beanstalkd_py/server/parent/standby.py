@@ -12,12 +12,15 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gevent
 from gevent.select import select
 
 from beanstalkd_py import errors
+from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
+from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
 from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER
@@ -39,13 +42,11 @@ WAIT_S = 1.0
 SILENT_S = 60.0
 """As the heartbeat's limit of a primary's replicator; here no event loop runs a heartbeat."""
 STOP_S = 10.0
-ARCHIVER_PAUSE_S = 1.0
-"""The pause before an archiver that has ended is started again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Replication:
-    """The replicator, the workers that follow it, and the eventfds of each worker's replica.
+    """The processes of a standby, and the eventfds of each worker's replica.
 
     The parent owns the eventfds.
     """
@@ -54,6 +55,7 @@ class Replication:
     offered: list[int]
     stored: list[int]
     workers: list[ChildProcess] = field(default_factory=list)
+    archiver: ArchiverSupervisor | None = None
 
     def send_events(self, worker: ChildProcess) -> None:
         """Send a worker its eventfds."""
@@ -87,9 +89,6 @@ class _Standby:
         self._status = ReplicatorStatus()
         self._status_text = "starting"
         self._reported_mono = time.monotonic()
-        self._archiver: ChildProcess | None = None
-        self._archive_at_mono = float("inf")
-        """When the archiver is to be started."""
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[None]:
@@ -128,8 +127,6 @@ class _Standby:
         while True:
             channels = [worker.channel.fileno() for worker in workers]
             waited = [replicator_fd, signals_fd, *channels]
-            if self._archiver is not None:
-                waited.append(self._archiver.channel.fileno())
             readable = select(waited, [], [], wait_s)[0]
             self._setup.notifier.alive()
             if signals_fd in readable and _is_stop(self._setup.signals.take()):
@@ -139,7 +136,6 @@ class _Standby:
             for worker, fd in zip(workers, channels, strict=True):
                 if fd in readable:
                     self._fail(f"worker {worker.index}", worker.channel.receive())
-            self._run_archiver(readable)
             if replicator_fd in readable:
                 self._reported_mono = time.monotonic()
                 if self._handle(replicator.channel.receive()):
@@ -156,7 +152,7 @@ class _Standby:
                 self._setup.notifier.ready("standing by")
                 self._start_workers()
                 if self._setup.options.history is not None:
-                    self._archive_at_mono = time.monotonic()
+                    self.replication.archiver = self._start_archiver()
             case [channel.STATUS, dict(values)]:
                 self._status = ReplicatorStatus(**values)
                 text = _status_text(self._status)
@@ -164,7 +160,6 @@ class _Standby:
                     self._setup.notifier.status(text)
                     self._status_text = text
             case [channel.PRIMARY]:
-                self._end_archiver()  # the event loop starts another one
                 return True
             case _:
                 self._fail("the replicator", message)
@@ -177,28 +172,23 @@ class _Standby:
             self.replication.workers.append(worker)
             self.replication.send_events(worker)
 
-    def _run_archiver(self, readable: list[int]) -> None:
-        """Start the archiver when it is time, and handle what it sends."""
-        if self._archiver is None:
-            if time.monotonic() >= self._archive_at_mono:
-                config = self._setup.config(ARCHIVER_MODULE, 0)
-                self._archiver = start_process(ARCHIVER_MODULE, config, self._shared_fd)
-        elif self._archiver.channel.fileno() in readable:
-            match self._archiver.channel.receive():
-                case [channel.FAILED, int(), str(text)]:
-                    LOGGER.error("the archiver failed: %s; restarting it", text)
-                case None:
-                    self._end_archiver()
+    def _start_archiver(self) -> ArchiverSupervisor:
+        """Start the archiver of this server, also for the time when it is the primary."""
+        setup, options = self._setup, self._setup.options
 
-    def _end_archiver(self) -> None:
-        """Kill the archiver if it runs. Every job is archived once nevertheless."""
-        if self._archiver is None:
-            return
-        self._archiver.kill()
-        os.waitpid(self._archiver.pid, 0)
-        self._archiver.close()
-        self._archiver = None
-        self._archive_at_mono = time.monotonic() + ARCHIVER_PAUSE_S
+        def start() -> ChildProcess:
+            config = setup.config(ARCHIVER_MODULE, 0)
+            return start_process(ARCHIVER_MODULE, config, self._shared_fd)
+
+        def is_refusing(worker: int) -> bool:
+            """Return true, because a copy without space ends this server."""
+            return True
+
+        folders = map(Path, setup.folder_paths)
+        limit = BacklogLimit(folders, options.history_backlog, options.file_size, is_refusing)
+        archiver = ArchiverSupervisor(start, limit)
+        archiver.run_in_background()
+        return archiver
 
     def _fail(self, name: str, message: channel.Message | None) -> None:
         """Raise the error of a process that has ended, or is about to."""
@@ -210,12 +200,13 @@ class _Standby:
 
     def stop(self) -> None:
         """Stop all processes. Workers have changed nothing, so they are killed."""
-        self._end_archiver()
         for worker in self.replication.workers:
             worker.kill()
             os.waitpid(worker.pid, 0)
             worker.close()
         _stop(self.replication.process)
+        if self.replication.archiver is not None:
+            self.replication.archiver.stop()
 
 
 def _start(setup: ServerSetup, shared_fd: int) -> Replication:

@@ -297,7 +297,7 @@ class Replicator:
                 await first.wait()
                 is_complete = True
             self._publish_stored(worker, stored)
-            await node.tidy(worker)
+            await node.record()
 
     async def _publish_reports(self, node: Node, log: Log) -> None:
         """Report this server; a primary also reads the reports of the others."""
@@ -311,13 +311,14 @@ class Replicator:
                     await self._joined.wait()
 
     async def _read_reports(self, node: Node, log: Log) -> None:
+        """Read the reports of the others, and purge what nobody needs."""
         # Reports that cannot be read must not end a primary.
         with contextlib.suppress(errors.ReplicationError, TypeError):
             now_s, found = time.time(), await read_status(log)
             self._standbys = [
                 one for one in found.servers if not one.is_primary and one.runs(now_s)
             ]
-            node.wait_for([one.sequences for one in self._standbys])
+            await node.purge([one.sequences for one in self._standbys])
 
     # --- the status -----------------------------------------------------------------------------
 

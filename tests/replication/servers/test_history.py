@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -114,6 +117,86 @@ def test_histories_agree_over_failovers(pair: tuple[str, list[ReplicatedServer]]
         assert eventually(lambda one=server: not list(one.folder.rglob("*.done")), SOON_S)
 
 
+def archivers_of(server: ReplicatedServer) -> list[int]:
+    pid = server.running.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [
+        int(one) for one in children if b"archiver" in Path(f"/proc/{one}/cmdline").read_bytes()
+    ]
+
+
+def has_archiver(server: ReplicatedServer) -> bool:
+    return len(archivers_of(server)) == 1
+
+
+def test_nothing_is_missing_after_kills_under_load(
+    pair: tuple[str, list[ReplicatedServer]],
+) -> None:
+    """The standby is killed while it archives, and so is its archiver, and then the primary."""
+    _, servers = pair
+    first, second = servers
+    done: set[int] = set()
+    ended = threading.Event()
+
+    def load() -> None:
+        with first.running.connect() as client:
+            while not ended.is_set():
+                done.update(finish(client, 30, size=3000))
+
+    loading = threading.Thread(target=load)
+    loading.start()
+    try:
+        for _ in range(3):
+            assert eventually(lambda: has_archiver(second), SOON_S)
+            time.sleep(1.5)
+            second.kill()
+            second.start()
+            second.wait_until("standing by")
+        assert eventually(lambda: has_archiver(second), SOON_S)
+        os.kill(archivers_of(second)[0], signal.SIGKILL)
+        second.wait_until("was killed by signal 9; restarting in 0.1 s, finished jobs wait")
+        assert eventually(lambda: has_archiver(second), SOON_S)
+    finally:
+        ended.set()
+        loading.join()
+    before = archivers_of(second)
+    assert eventually(lambda: set(archived(second)) == done, SOON_S)
+    first.kill()
+    assert wait_for_primary([second]) is second
+    with second.running.connect() as client:
+        done |= finish(client, 30, size=3000)
+    first.start()
+    first.wait_until("standing by")
+    assert archivers_of(second) == before, "the primary takes over the archiver of the standby"
+    assert eventually(lambda: set(archived(second)) == done, SOON_S)
+    assert eventually(lambda: archived(first) == archived(second), SOON_S)
+    assert "lacks the jobs" not in first.stderr() + second.stderr()
+
+
+def test_an_archiver_that_fails_does_not_fill_the_disk_of_a_standby(
+    nats: NatsCluster, memory: Path
+) -> None:
+    """It is started again and again, and its files wait up to the limit."""
+    name = "history-backlog"
+    options = ("--workers", "1", "-s", "65536", "--history-backlog", "1M")
+    each = with_histories(memory, name)
+    with replicated_servers(nats, name, memory, 1, *options, each=each) as servers:
+        (first,) = servers
+        second = ReplicatedServer(first.relays, name, memory / f"{name}-1", *options, *each(1))
+        (history_of(second) / "commitlog").mkdir(parents=True)
+        (history_of(second) / "archived").write_bytes(b"damaged")
+        second.start()
+        try:
+            second.wait_until("restarting in 0.8 s")
+            with first.running.connect() as client:
+                finish(client, 800, size=3000)
+            second.wait_until("backlog exceeds the limit")
+            waiting = [path.stat().st_size for path in second.folder.glob("*.done")]
+            assert 0 < sum(waiting) <= 2 << 20
+        finally:
+            second.kill()
+
+
 def test_a_server_that_was_away_reports_what_its_history_lacks(
     pair: tuple[str, list[ReplicatedServer]],
 ) -> None:
@@ -121,12 +204,19 @@ def test_a_server_that_was_away_reports_what_its_history_lacks(
     first, second = servers
     with first.running.connect() as client:
         before = finish(client, 10)
+        open_jobs = [client.put(b"open", delay=1000) for _ in range(10)]
         assert eventually(lambda: set(archived(second)) == before, SOON_S)
         second.kill()
         time.sleep(STALE_S + REPORT_S)  # the primary keeps messages for standbys that have run
+        for job in open_jobs:
+            client.ask(b"delete %d\r\n" % job)
         finish(client, 120, size=3000)
+        time.sleep(2 * REPORT_S)  # the primary purges at these intervals
         second.start()
         second.wait_until("its history lacks the jobs that ended there")
         after = finish(client, 10)
-    assert eventually(lambda: after <= set(archived(second)), SOON_S)
-    assert before <= set(archived(second))
+        assert eventually(lambda: after <= set(archived(second)), SOON_S)
+        assert before <= set(archived(second))
+        finish(client, 60, size=3000)
+        for server in servers:  # not even those of jobs that ended while the server was away
+            assert eventually(lambda one=server: not list(one.folder.rglob("*.done")), SOON_S)

@@ -26,6 +26,7 @@ from wire import Client
 
 from beanstalkd_py.replication.log import EPOCH, Log, LogOptions
 from beanstalkd_py.replication.target import parse_target
+from beanstalkd_py.server.replicator.process import REPORT_S
 
 LIVE = 30
 """Jobs in several files of 4096 bytes, so that older files stay for a while."""
@@ -151,6 +152,7 @@ def test_a_time_whose_files_are_purged_is_refused(
                 if len(jobs.left) > LIVE:
                     jobs.delete(client)
                 moments.append((now(), set(jobs.left)))
+            time.sleep(REPORT_S + 1)  # the primary purges at these intervals
         server.stop()  # it would purge more meanwhile
         code, error = restore(target, tmp_path / "first", moments[0][0].isoformat())
         found = EARLIEST.search(error)
