@@ -192,14 +192,8 @@ def serve(
         try:
             _open_other_sockets(setup, user)
             _prepare_folders(setup, user)
-            if setup.options.replicate is not None:
-                from beanstalkd_py.server.parent.standby import stand_by
-
-                setup.replication = stand_by(setup, shared_fd)
-                if setup.replication is None:
-                    return EXIT_OK
-                _load_files(setup, setup.options.binlog_dir or "")
-                _renew_certificates(setup)
+            if setup.options.replicate is not None and not _stand_by(setup, shared_fd):
+                return EXIT_OK
         except BaseException:
             if first_worker is not None:
                 first_worker.kill()  # because it would keep stderr open after the parent's end
@@ -213,6 +207,18 @@ def serve(
     finally:
         sockets.close()
         flush_log()
+
+
+def _stand_by(setup: ServerSetup, shared_fd: int) -> bool:
+    """Return whether this server is the primary, rather than stopped. Raises BeanstalkdError."""
+    from beanstalkd_py.server.parent.standby import stand_by
+
+    setup.replication = stand_by(setup, shared_fd)
+    if setup.replication is None:
+        return False
+    _load_files(setup, setup.options.binlog_dir or "")
+    _renew_certificates(setup)
+    return True
 
 
 def _open_other_sockets(setup: ServerSetup, user: struct_passwd | None) -> None:
