@@ -28,6 +28,7 @@ from beanstalkd_py.replication.cluster_status import STALE_S
 from beanstalkd_py.server.replicator.process import REPORT_S
 
 SOON_S = 20.0
+pytestmark = pytest.mark.costly
 TUBES = (b"a", b"b", b"c")
 
 

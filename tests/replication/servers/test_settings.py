@@ -22,6 +22,7 @@ from beanstalkd_py.server.replicator.replicator_supervisor import SAVE_LIMIT_S
 
 CONFIG = '[schedule.second]\ncron = "* * * * * *"\ntube = "ticks"\nbody = "x"\ncatch-up = "all"\n'
 SOON_S = 20.0
+pytestmark = pytest.mark.costly
 
 
 def operator_of(server: ReplicatedServer) -> Operator:
