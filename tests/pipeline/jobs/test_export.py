@@ -241,6 +241,25 @@ def test_the_slower_of_two_exports_adds_nothing(spark, folder, tmp_path, step):
         assert in_order(plain(output)) == in_order(wanted(folder))
 
 
+def test_an_export_opens_a_table_while_another_commits(spark, folder, tmp_path, monkeypatch):
+    output, usual = tmp_path / "out", ExportTable._last_transaction
+
+    def overtaken_once(self: ExportTable) -> int:
+        version = usual(self)
+        monkeypatch.undo()
+        client.put(b"y")
+        export(spark, str(folder), str(output))
+        return version
+
+    with Rig(folder) as rig:
+        client = rig.client()
+        client.put(b"x")
+        export(spark, str(folder), str(output))
+        monkeypatch.setattr(ExportTable, "_last_transaction", overtaken_once)
+        assert export(spark, str(folder), str(output)).rows == 0
+        assert in_order(plain(output)) == in_order(wanted(folder))
+
+
 @pytest.mark.parametrize("other", ["export", "compact"])
 def test_a_compaction_concurrent_to_another_commit_changes_nothing(spark, folder, tmp_path, other):
     output = tmp_path / "out"

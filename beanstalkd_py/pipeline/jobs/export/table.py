@@ -164,12 +164,27 @@ class ExportTable:
         self.storage = storage
         self._table = DeltaTable(storage.url, storage_options=storage.options)
         self._files = storage.files()
-        self._version = self._table.transaction_version(APPLICATION) or 0
-        self.state = State()
-        if self._version:
-            with self._files.open_input_stream(_state_name(self._version)) as stream:
-                self.state = State(**json.loads(stream.read()))
+        self._version = self._last_transaction()
+        while True:
+            try:
+                self.state = self._read_state()
+                break
+            except FileNotFoundError:  # another export has committed and deleted it
+                read = self._version
+                self._table.update_incremental()
+                self._version = self._last_transaction()
+                if self._version == read:
+                    raise
         self._next_version = self._new_version()
+
+    def _last_transaction(self) -> int:
+        return self._table.transaction_version(APPLICATION) or 0
+
+    def _read_state(self) -> State:
+        if not self._version:
+            return State()
+        with self._files.open_input_stream(_state_name(self._version)) as stream:
+            return State(**json.loads(stream.read()))
 
     @classmethod
     def created(cls, storage: Storage, schema: pa.Schema) -> ExportTable:
@@ -238,7 +253,7 @@ class ExportTable:
                 actions, "append", self._table.schema(), DATE, commit_properties=properties
             )
             self._table.update_incremental()
-            if self._table.transaction_version(APPLICATION) != version:
+            if self._last_transaction() != version:
                 raise CommitFailedError("another export has committed since")
         self.state, self._version = state, version
         self._next_version = self._new_version()
