@@ -29,6 +29,7 @@ from beanstalkd_py.server.schedules.progress_file import Progress, load_progress
 CONFIG = '[schedule.second]\ncron = "* * * * * *"\ntube = "ticks"\nbody = "x"\ncatch-up = "all"\n'
 SOON_S = 20.0
 MISSED = 10_000
+JOBS = 5_000
 MOST_WRITES = 100
 """To all keys of a queue, within a test."""
 pytestmark = pytest.mark.costly
@@ -77,6 +78,27 @@ def test_policies_that_were_set_online_hold(pair: tuple[str, list[ReplicatedServ
     Operator("").do("cluster", "failover", target)
     assert wait_for_primary([first]) is first
     assert patterns(first) == ["other"]
+
+
+def test_a_new_primary_applies_policies_before_it_serves(nats: NatsCluster, memory: Path) -> None:
+    """The workers of a standby run before it has the online policies.
+
+    One of them exempts jobs from a policy of the file, which would delete them all at once.
+    """
+    config = memory / "expires.toml"
+    config.write_text('[tube."kept"]\nexpires = "1s"\n')
+    with replicated_servers(nats, "exempt", memory, 2, "--config", str(config)) as (first, second):
+        operator_of(first).do("policy", "set", "kept")
+        with first.running.connect() as client:
+            client.ask(b"use kept\r\n")
+            client.send(b"put 0 0 10 1\r\nx\r\n" * JOBS)
+            for _ in range(JOBS):
+                assert client.reply(READY_S).startswith(b"INSERTED")
+        time.sleep(2)
+        first.kill()
+        assert wait_for_primary([second]) is second
+        with second.running.connect() as client:
+            assert int(client.stats(b"stats-tube kept")["current-jobs-ready"]) == JOBS
 
 
 @pytest.mark.parametrize("failure", ["cut", "quorum"])
