@@ -5,7 +5,7 @@ if there is no file, and the epoch of the primary that wrote it.
 
 F1  A new primary reads each key and writes it again, also one without a content. Only what it has
     read just before that write counts. So a write of an earlier primary either is in what it has
-    read, or fails, however late it arrives.
+    read, or fails, however late it arrives. A server never writes over a higher epoch.
 F2  While the queue is incomplete (N2), the folder of its first server counts and not the keys, so
     that a file which the server cannot read can be corrected.
 """
@@ -76,7 +76,8 @@ class QueueFiles:
         for name in NAMES:
             record = await self._read_record(name)
             while True:
-                text = self._read(name) if is_origin else _content(record).text
+                found = Content() if record is None else self._checked(name, record)
+                text = self._read(name) if is_origin else found.text
                 self._revisions[name] = 0 if record is None else record.revision
                 record = await self._put(name, text)
                 if record is None:
@@ -105,13 +106,17 @@ class QueueFiles:
         else:
             return None
         record = await self._until_available(partial(self._existing, name))
-        found = record.decode(Content)
-        if found.epoch > self._lease.epoch:
-            raise FencedError(f"a server of epoch {found.epoch} has stored {name}")
-        if found != content:
+        if self._checked(name, record) != content:
             return record
         self._revisions[name] = record.revision
         return None
+
+    def _checked(self, name: str, record: Record) -> Content:
+        """Raises FencedError if a later primary has written the key."""
+        found = record.decode(Content)
+        if found.epoch > self._lease.epoch:
+            raise FencedError(f"a server of epoch {found.epoch} has stored {name}")
+        return found
 
     async def _existing(self, name: str) -> Record:
         record = await self._log.get(name)
@@ -133,7 +138,3 @@ class QueueFiles:
             symlinks.remove(self._top / name, missing_ok=True)
         elif text != self._read(name):
             write_file(self._top / name, text.encode(errors="surrogateescape"))
-
-
-def _content(record: Record | None) -> Content:
-    return Content() if record is None else record.decode(Content)

@@ -40,14 +40,18 @@ def text_of(cluster: MemoryCluster, name: str) -> str | None:
 
 
 class InterruptedLog(MemoryLog):
-    """Calls `interrupt` once, after the first read of the policies."""
+    """Calls `before_read` and `after_read` once, at the first read of the policies."""
 
-    interrupt: Callable[[], Awaitable[None]] | None = None
+    before_read: Callable[[], Awaitable[None]] | None = None
+    after_read: Callable[[], Awaitable[None]] | None = None
 
     async def get(self, key: str) -> Record | None:
+        if key == POLICIES and (interrupt := self.before_read) is not None:
+            self.before_read = None
+            await interrupt()
         found = await super().get(key)
-        if key == POLICIES and (interrupt := self.interrupt) is not None:
-            self.interrupt = None
+        if key == POLICIES and (interrupt := self.after_read) is not None:
+            self.after_read = None
             await interrupt()
         return found
 
@@ -107,11 +111,34 @@ def test_a_change_that_arrives_during_a_failover_holds(
             await old.files.store(POLICIES)
 
         node = await joined(log, tmp_path / "b")
-        log.interrupt = change
+        log.after_read = change
         await node.become_primary()
 
     run(test)
     assert (tmp_path / "b" / POLICIES).read_text() == text_of(cluster, POLICIES) == "[2]"
+
+
+def test_a_server_that_was_suspended_while_it_took_over_cannot_overwrite(
+    tmp_path: Path, cluster: MemoryCluster
+) -> None:
+    """It has fenced the streams, and another server has become the primary since."""
+
+    async def test() -> None:
+        log = InterruptedLog(cluster)
+        late = await joined(log, tmp_path / "b")
+
+        async def overtake() -> None:
+            new = await primary(MemoryLog(cluster), tmp_path / "c")
+            (tmp_path / "c" / POLICIES).write_text("[3]")
+            await new.files.store(POLICIES)
+
+        log.before_read = overtake
+        with pytest.raises(FencedError):
+            await late.become_primary()
+
+    run(test)
+    assert text_of(cluster, POLICIES) == "[3]"
+    assert not (tmp_path / "b" / POLICIES).exists()
 
 
 async def joined(log: MemoryLog, folder: Path) -> node_module.Node:
