@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli.operator import Operator
-from processes import eventually
+from processes import children, eventually
 from replication.servers.nats_cluster import (
     READY_S,
     NatsCluster,
@@ -19,10 +19,13 @@ from replication.servers.nats_cluster import (
     restarting,
     wait_for_primary,
 )
+from shards import kill_worker
+from wire import Client
 
 from beanstalkd_py.binlog.layout import SCHEDULES
 from beanstalkd_py.replication.log import Log, LogOptions, Record
 from beanstalkd_py.replication.target import parse_target
+from beanstalkd_py.server.process.launch import WORKER_MODULE
 from beanstalkd_py.server.replicator.replicator_supervisor import SAVE_LIMIT_S
 from beanstalkd_py.server.schedules.progress_file import Progress, load_progress, save_progress
 
@@ -80,14 +83,18 @@ def test_policies_that_were_set_online_hold(pair: tuple[str, list[ReplicatedServ
     assert patterns(first) == ["other"]
 
 
-def test_a_new_primary_applies_policies_before_it_serves(nats: NatsCluster, memory: Path) -> None:
-    """The workers of a standby run before it has the online policies.
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_new_primary_applies_policies_before_it_serves(
+    nats: NatsCluster, memory: Path, workers: int
+) -> None:
+    """The workers of a standby run before it has the online policies, as do restarted ones.
 
-    One of them exempts jobs from a policy of the file, which would delete them all at once.
+    One of the policies exempts jobs from that of the file, which would delete them all at once.
     """
     config = memory / "expires.toml"
     config.write_text('[tube."kept"]\nexpires = "1s"\n')
-    with replicated_servers(nats, "exempt", memory, 2, "--config", str(config)) as (first, second):
+    options = "--config", str(config), "--workers", str(workers)
+    with replicated_servers(nats, f"exempt-{workers}", memory, 2, *options) as (first, second):
         operator_of(first).do("policy", "set", "kept")
         with first.running.connect() as client:
             client.ask(b"use kept\r\n")
@@ -99,6 +106,28 @@ def test_a_new_primary_applies_policies_before_it_serves(nats: NatsCluster, memo
         assert wait_for_primary([second]) is second
         with second.running.connect() as client:
             assert int(client.stats(b"stats-tube kept")["current-jobs-ready"]) == JOBS
+        if workers == 1:
+            return  # a single worker is not restarted
+        for pid in worker_pids_of(second):
+            kill_worker(second.running, pid)
+        with second.running.connect() as client:
+            assert eventually(lambda: is_listed(client), READY_S)
+            assert int(client.stats(b"stats-tube kept")["current-jobs-ready"]) == JOBS
+
+
+def worker_pids_of(server: ReplicatedServer) -> list[int]:
+    """Return the workers, without the replicator."""
+    found = children(server.running.pid)
+    return [pid for pid in found if WORKER_MODULE.encode() in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def is_listed(client: Client) -> bool:
+    """Return whether the worker of the tube answers."""
+    return client.ask(b"stats-tube kept\r\n", READY_S).startswith(b"OK")
 
 
 @pytest.mark.parametrize("failure", ["cut", "quorum"])
