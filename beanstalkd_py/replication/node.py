@@ -20,12 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from beanstalkd_py import errors, symlinks
+from beanstalkd_py import errors
 from beanstalkd_py.archiver.folder_identity import known_identity, set_identity
-from beanstalkd_py.binlog.layout import POLICIES, REPLICA, SCHEDULES, binlog_files, number_of
+from beanstalkd_py.binlog.layout import REPLICA, binlog_files, number_of
 from beanstalkd_py.core.shared_memory import BinlogPosition
-from beanstalkd_py.history.files.layout import write_file
-from beanstalkd_py.regular_file import read_regular
 from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy
 from beanstalkd_py.replication.lease import Keys, Lease
 from beanstalkd_py.replication.log import (
@@ -38,8 +36,9 @@ from beanstalkd_py.replication.log import (
     WrongSequenceError,
 )
 from beanstalkd_py.replication.piece import Piece, PieceError
+from beanstalkd_py.replication.queue_files import QueueFiles
 from beanstalkd_py.replication.replica_state import ReplicaState, load_replica, save_replica
-from beanstalkd_py.replication.stream_writer import FencedError, Stream, StreamWriter
+from beanstalkd_py.replication.stream_writer import Stream, StreamWriter
 
 LOGGER = logging.getLogger("beanstalkd_py")
 
@@ -49,6 +48,8 @@ POLL_S = 0.2
 OBSERVE_S = 0.5
 """How often a standby looks at the lease."""
 SAVE_S = 1.0
+FILES_S = 5.0
+"""How often a standby copies the files beside the binlog."""
 SHORT_S = 30.0
 """How long a stream may lack messages."""
 RENEWALS = 4
@@ -149,7 +150,8 @@ class Node:
         self._behind = 0
         self._has_caught_up = False
         self._is_primary = False
-        self._file_revisions: dict[str, int] = {}
+        self.files = QueueFiles(log, lease, top, self._until_available)
+        self._files_mono = 0.0
         self._short_since_mono: float | None = None
         """Since when a stream seems to lack messages that this server has."""
 
@@ -326,6 +328,9 @@ class Node:
             for worker, copy in enumerate(self._copies):
                 if self._has_caught_up:
                     synced(worker, copy.state.position)
+        if time.monotonic() - self._files_mono >= FILES_S:
+            self._files_mono = time.monotonic()
+            await self.files.copy()
 
     def _check_ends(self, worker: int, copy: FolderCopy, ends: StreamEnds) -> None:
         """Raise LogUnavailableError if the stream lacks messages, ReplicationError if that lasts.
@@ -400,39 +405,8 @@ class Node:
             for copy in self._copies:
                 copy.cut()
             self._save([copy.sync() for copy in self._copies])
-        for name in (POLICIES, SCHEDULES):
-            await self._load_file(name)
+        await self.files.take_over(is_origin=self._is_origin)
         self._is_primary = True
-
-    async def _load_file(self, name: str) -> None:
-        """Take over a file of the folder that the previous primary has stored."""
-        path = self._top / name
-        record = await self._until_available(partial(self._log.get, name))
-        self._file_revisions[name] = 0 if record is None else record.revision
-        if record is not None:
-            write_file(path, record.value["text"].encode())
-        elif not self._is_origin:
-            symlinks.remove(path, missing_ok=True)
-        if path.exists():
-            # Also if it is the same: late changes of earlier primaries fail from now on.
-            await self.store_file(name)
-
-    async def store_file(self, name: str) -> None:
-        """Store a file of the folder. Raises FencedError if another server is the primary."""
-        text = read_regular(self._top / name).decode()
-        value = {"epoch": self._lease.epoch, "text": text}
-        while True:
-            put = partial(self._log.put, name, value, self._file_revisions[name])
-            try:
-                self._file_revisions[name] = await self._until_available(put)
-                return
-            except WrongSequenceError:
-                record = await self._until_available(partial(self._log.get, name))
-            if record is not None and record.value["epoch"] > self._lease.epoch:
-                raise FencedError(f"a server of epoch {record.value['epoch']} has stored {name}")
-            self._file_revisions[name] = 0 if record is None else record.revision
-            if record is not None and record.value == value:
-                return
 
     async def _claim_origin(self) -> None:
         """Check that the streams are still incomplete. Raises ReplicationError if they are not."""

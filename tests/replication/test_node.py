@@ -17,7 +17,7 @@ from core.rig import Rig
 from replication.memory_log import MemoryCluster, MemoryLog
 from replication.replicas import FILE
 
-from beanstalkd_py.binlog.layout import POLICIES, REPLICA, SCHEDULES, binlog_files
+from beanstalkd_py.binlog.layout import REPLICA, binlog_files
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import BinlogFolderError, ReplicationError
 from beanstalkd_py.replication import node as node_module
@@ -692,32 +692,3 @@ def test_all_folders_have_the_identity_of_the_first_one(tmp_path: Path) -> None:
     (tmp_path / "c/history.id").write_text("0123456789abcdef-0\n")
     begin_queue(other, tmp_path / "c")
     assert json.loads(other.keys["configuration"][0])["history_ids"] == ["0123456789abcdef-0"]
-
-
-def test_the_files_of_a_primary_are_those_of_the_one_before(tmp_path: Path) -> None:
-    cluster = MemoryCluster()
-    begin_queue(cluster, tmp_path / "a")
-
-    async def test() -> None:
-        old = await primary(MemoryLog(cluster), tmp_path / "a")
-        (tmp_path / "a" / POLICIES).write_text("[1]")
-        await old.store_file(POLICIES)
-        (tmp_path / "b").mkdir()
-        (tmp_path / "b" / SCHEDULES).write_text("of an earlier time")
-        await primary(MemoryLog(cluster), tmp_path / "b")
-        assert (tmp_path / "b" / POLICIES).read_text() == "[1]"
-        assert not (tmp_path / "b" / SCHEDULES).exists()
-        (tmp_path / "a" / POLICIES).write_text("[2]")
-        with pytest.raises(FencedError):
-            await old.store_file(POLICIES)
-        assert json.loads(cluster.keys[POLICIES][0])["text"] == "[1]"
-
-    run(test)
-
-
-def test_the_first_server_brings_its_files(tmp_path: Path) -> None:
-    cluster = MemoryCluster()
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / POLICIES).write_text("[1]")
-    begin_queue(cluster, tmp_path / "a")
-    assert json.loads(cluster.keys[POLICIES][0])["text"] == "[1]"

@@ -143,10 +143,10 @@ class ParentLoop:
             return self._end.get() or EXIT_OK
         finally:
             self._stop_accepting()
+            if self.scheduler is not None:
+                self.scheduler.close()  # before the end of the replicator, which stores it
             stops = [gevent.spawn(helper.stop) for helper in self._helpers]
             gevent.joinall(stops, raise_error=True)
-            if self.scheduler is not None:
-                self.scheduler.close()
             if self._control is not None:
                 self._control.close()
             if self._metrics is not None:
@@ -259,11 +259,14 @@ class ParentLoop:
         return self._setup.online_policies, tuple(self._setup.options.policies)
 
     def change_online_policies(self, policies: Policies) -> None:
-        """Keep and apply other online policies. Raises UsageError, ControlError, OSError."""
+        """Keep and apply other online policies. Raises UsageError, ControlError, OSError.
+
+        After a ControlError they apply, too: they are saved, and a later start would apply them.
+        """
         self._setup.change_online_policies(policies)
+        self._change_workers(self._setup.options)
         if self._replicator is not None:
             self._replicator.wait_for(POLICIES)
-        self._change_workers(self._setup.options)
 
     def _stop(self) -> None:
         self._stopping = True
@@ -498,7 +501,12 @@ class ParentLoop:
         """Let a standby take over as soon as the last worker has stopped, before it has ended."""
         self._stopped += 1
         if self._replicator is not None and self._stopped == len(self._workers):
-            self._spawn(self._replicator.stop)
+            self._spawn(partial(self._hand_over, self._replicator))
+
+    def _hand_over(self, replicator: ReplicatorSupervisor) -> None:
+        if self.scheduler is not None:
+            self.scheduler.close()  # so that the next primary knows the last tick
+        replicator.stop()
 
     def worker_started(self, worker: WorkerSupervisor) -> None:
         self._shared.counters(worker.index).pid = worker.pid

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -319,13 +319,18 @@ def _run(setup: ServerSetup, shared_fd: int, first_worker: ChildProcess | None) 
         process = start_process(module, setup.config(module, index), shared_fd, spawned)
         if module == WORKER_MODULE and setup.replication is not None:
             setup.replication.send_events(process)
-            process.channel.send(channel.PRIMARY)
+            lead(process)
         return process
+
+    def lead(worker: ChildProcess) -> None:
+        """Let a worker serve, with the policies that were set online."""
+        options = setup.config(WORKER_MODULE, worker.index).options
+        worker.channel.send(channel.PRIMARY, asdict(options))
 
     if setup.replication is not None:
         workers = setup.replication.workers
         for worker in workers:
-            worker.channel.send(channel.PRIMARY)
+            lead(worker)
     else:
         workers = [start(WORKER_MODULE, 0, first_worker)]
         workers += [start(WORKER_MODULE, number) for number in range(1, count)]

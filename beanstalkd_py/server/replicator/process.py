@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from beanstalkd_py import errors
-from beanstalkd_py.binlog.layout import LOCK, FileLock, top_of
+from beanstalkd_py.binlog.layout import LOCK, POLICIES, SCHEDULES, FileLock, top_of
 from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.shared_memory import (
     LEASE_ENDED,
@@ -32,6 +32,7 @@ from beanstalkd_py.replication.cluster_status import ServerStatus, read_status
 from beanstalkd_py.replication.lease import Lease
 from beanstalkd_py.replication.log import FAILOVER, JOINED, Log, LogOptions, LogUnavailableError
 from beanstalkd_py.replication.node import Node
+from beanstalkd_py.replication.queue_files import NAMES
 from beanstalkd_py.replication.target import parse_target
 from beanstalkd_py.server.logging.lines import NOTICE, LogSource
 from beanstalkd_py.server.logging.setup import LOGGER, log_in_background, set_up_logging
@@ -53,6 +54,9 @@ REASON_S = 5.0
 """The interval of further reasons in the log."""
 CONNECT_RETRY_S = 1.0
 RESIGN_S = 5.0
+PAUSES_S = {POLICIES: 0.0, SCHEDULES: 1.0}
+"""The pauses between two writes of a file to the log. A crash repeats the ticks of a pause, whose
+keys keep the server from inserting their jobs again."""
 
 
 @dataclass(slots=True)
@@ -130,9 +134,9 @@ class Replicator:
         """The running standbys that this primary knows of."""
         self._lease: Lease | None = None
         self._node: Node | None = None
-        self._saved: list[tuple[str, int]] = []
-        """Files of the folder to be stored, and the parent's numbers."""
-        self._has_saved = asyncio.Event()
+        self._saved: dict[str, list[int]] = {name: [] for name in NAMES}
+        """The parent's numbers for files of the folder that are to be stored."""
+        self._has_saved = {name: asyncio.Event() for name in NAMES}
         self._joined = asyncio.Event()
         """Set when another server has reported for the first time."""
         self._work_tasks: list[asyncio.Task[None]] = []
@@ -160,11 +164,15 @@ class Replicator:
         await self._resign()
 
     async def _resign(self) -> None:
-        """Give up the lease of a primary."""
+        """Store the files that the parent has saved, and give up the lease of a primary."""
         if self._lease is not None and self._lease.epoch and self._node is not None:
             try:
-                await asyncio.wait_for(self._node.resign(), RESIGN_S)
-            except (errors.ReplicationError, TimeoutError) as error:
+                async with asyncio.timeout(RESIGN_S):
+                    for name in NAMES:
+                        if self._saved[name]:
+                            await self._store_saved(self._node, name)
+                    await self._node.resign()
+            except (errors.ReplicationError, TimeoutError, OSError) as error:
                 LOGGER.warning("cannot give up the lease, others have to wait for it: %s", error)
 
     def _handle_message(self) -> None:
@@ -175,8 +183,8 @@ class Replicator:
                 options = ServeOptions(**values)
                 set_up_logging(options.verbosity, options.log_format, SOURCE)
             case [channel.SAVED, str(name), int(number)]:
-                self._saved.append((name, number))
-                self._has_saved.set()
+                self._saved[name].append(number)
+                self._has_saved[name].set()
             case _:  # STOP, or the parent is gone
                 self._stopping.set()
 
@@ -257,18 +265,24 @@ class Replicator:
         count = len(self._folders)
         first = asyncio.Barrier(count)
         storing = (self._store(node, worker, first) for worker in range(count))
-        await asyncio.gather(*storing, self._store_files(node), self._read_reports(node, log))
+        files = (self._store_files(node, name) for name in NAMES)
+        await asyncio.gather(*storing, *files, self._read_reports(node, log))
 
-    async def _store_files(self, node: Node) -> None:
-        """Store the files that the parent has saved, the newest content of each."""
+    async def _store_files(self, node: Node, name: str) -> None:
+        """Store a file each time that the parent has saved it, with pauses that bound the load."""
         while True:
-            await self._has_saved.wait()
-            self._has_saved.clear()
-            saved, self._saved = self._saved, []
-            for name in sorted({name for name, _ in saved}):
-                await node.store_file(name)
-            for _, number in saved:
-                self._parent.send(channel.SAVED, number)
+            await self._has_saved[name].wait()
+            await self._store_saved(node, name)
+            await asyncio.sleep(PAUSES_S[name])
+
+    async def _store_saved(self, node: Node, name: str) -> None:
+        """Store the present content of a file, and confirm all saves up to now."""
+        self._has_saved[name].clear()
+        count = len(self._saved[name])
+        await node.files.store(name)
+        for number in self._saved[name][:count]:
+            self._parent.send(channel.SAVED, number)
+        del self._saved[name][:count]
 
     async def _store(self, node: Node, worker: int, first: asyncio.Barrier) -> None:
         """Store what a worker offers, until this task is cancelled.

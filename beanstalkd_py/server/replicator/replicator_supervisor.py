@@ -56,8 +56,8 @@ class ReplicatorSupervisor(Supervisor):
             result.get(timeout=SAVE_LIMIT_S)
         except gevent.Timeout as error:
             raise errors.ControlError(
-                f"the replicated log has not stored {name} within {SAVE_LIMIT_S:.0f} s; whether"
-                " the change holds after a failover is unknown"
+                f"the replicated log has not stored {name} within {SAVE_LIMIT_S:.0f} s; the change"
+                " applies to this server, and whether it holds after a failover is unknown"
             ) from error
         finally:
             del self._waiting[number]

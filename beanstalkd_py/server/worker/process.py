@@ -15,6 +15,7 @@ from beanstalkd_py.core.shared_memory import BinlogPosition, stored_position
 from beanstalkd_py.server.accept.handover import BATCH, DESCRIPTORS_PER_LINK, RESERVED_DESCRIPTORS
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import log_in_background, set_up_logging
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_FOLDER, EXIT_OK
 from beanstalkd_py.server.process.memory_trim import MemoryTrimmer
@@ -41,9 +42,14 @@ def main(
         if options.replicate is not None:
             stored_fd = _replicate(core, parent)
             copied = partial(stored_position, shared.pointer, index)
-            if not _follow(core, parent, stored_fd, copied):
+            primary_options = _follow(core, parent, stored_fd, copied)
+            if primary_options is None:
                 return EXIT_OK
+            options = primary_options
         retry_while_locked(core.recover)
+        if options is not config.options:
+            # A standby has no online policies, and a core that follows cannot change any.
+            set_limits(core, options)
         core.adopt_from(connections_fd)
         core.watch(parent.fileno())
     except errors.BeanstalkdError as error:
@@ -82,10 +88,10 @@ def _follow(
     parent: channel.Channel,
     stored_fd: int,
     copied: Callable[[], BinlogPosition | None],
-) -> bool:
-    """Read what the replicator has copied until this server is the primary; False: a stop.
+) -> ServeOptions | None:
+    """Read what the replicator has copied until this server is the primary; None: a stop.
 
-    Raises CoreError.
+    Returns the options of the primary. Raises CoreError.
     """
     while True:
         position = copied()
@@ -96,7 +102,11 @@ def _follow(
         if stored_fd in readable:
             os.eventfd_read(stored_fd)
         if parent.fileno() in readable:
-            return parent.receive() == [channel.PRIMARY]
+            match parent.receive():
+                case [channel.PRIMARY, dict(values)]:
+                    return ServeOptions(**values)
+                case _:
+                    return None
 
 
 def _start_failure(config: ProcessConfig, error: errors.BeanstalkdError) -> str:
