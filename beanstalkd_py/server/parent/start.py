@@ -202,11 +202,15 @@ def serve(
     except ImportError as error:
         if user is None:
             raise
-        text = f"user {user.pw_name} cannot read the Python installation {sys.base_prefix}: {error}"
-        raise errors.WorkerError(text, EXIT_ERROR) from error
+        raise _unreadable_python(user, str(error)) from error
     finally:
         sockets.close()
         flush_log()
+
+
+def _unreadable_python(user: struct_passwd, reason: str) -> errors.WorkerError:
+    text = f"user {user.pw_name} cannot read the Python installation {sys.base_prefix}: {reason}"
+    return errors.WorkerError(text, EXIT_ERROR)
 
 
 def _stand_by(setup: ServerSetup, shared_fd: int) -> bool:
@@ -263,6 +267,8 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
 
     if user is not None:
         privileges.become_user(user)
+        if not os.access(sys.executable, os.X_OK):
+            raise _unreadable_python(user, f"no permission to execute {sys.executable}")
     options = setup.options
     if options.binlog_dir is not None:
         from pathlib import Path
