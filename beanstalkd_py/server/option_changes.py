@@ -37,7 +37,10 @@ CHANGEABLE = (
 )
 """The options that a reload can change; others need a restart."""
 
-_TIMES = ("history-age", "idle-timeout", "output-timeout", "replicate-lease", "send-timeout")
+_TIMES = (
+    *("history-age", "idle-timeout", "output-timeout"),
+    *("replicate-keep", "replicate-lease", "send-timeout"),
+)
 _LIMITS = ("body-memory", "history-size", "max-connections", "max-memory", "max-tubes")
 
 

@@ -34,6 +34,7 @@ ROCKETMQ_SIZES = "rocketmq"
 HISTORY_SIZES = (SMALL_SIZES, ROCKETMQ_SIZES)
 DEFAULT_LEASE_NS = 12_000_000_000
 MIN_LEASE_NS = 4_000_000_000
+DEFAULT_KEEP_NS = 300_000_000_000
 DEFAULT_COPIES = 3
 MAX_COPIES = 5
 DEFAULT_OUTPUT_LIMIT = 1 << 20
@@ -109,6 +110,8 @@ class ServeOptions:
     replicate_address: str | None = None
     """Where clients and other servers reach this one, HOST:PORT."""
     replicate_lease_ns: int = DEFAULT_LEASE_NS
+    replicate_keep_ns: int = DEFAULT_KEEP_NS
+    """How long NATS keeps what a server that does not run has not copied."""
     replicate_copies: int = DEFAULT_COPIES
     """The number of NATS servers that have a copy of a new stream."""
     replicate_creds: str | None = None

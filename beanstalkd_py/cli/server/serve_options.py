@@ -200,6 +200,12 @@ replication_options = in_order(
         default="12s",
     ),
     option(
+        "--replicate-keep replicate_keep_ns",
+        "How long NATS keeps what a server that does not run still needs for its history; 5m.",
+        Duration(),
+        default="5m",
+    ),
+    option(
         "--replicate-copies",
         "Number of NATS servers that have a copy of a new stream.",
         Number("a number of copies", minimum=1, maximum=options.MAX_COPIES),

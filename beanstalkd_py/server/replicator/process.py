@@ -28,7 +28,7 @@ from beanstalkd_py.core.shared_memory import (
     publish_stored_position,
     set_lease_end,
 )
-from beanstalkd_py.replication.cluster_status import ServerStatus, read_status
+from beanstalkd_py.replication.cluster_status import STALE_S, ServerStatus, read_status
 from beanstalkd_py.replication.lease import Lease
 from beanstalkd_py.replication.log import FAILOVER, JOINED, Log, LogOptions, LogUnavailableError
 from beanstalkd_py.replication.node import Node
@@ -329,10 +329,11 @@ class Replicator:
         # Reports that cannot be read must not end a primary.
         with contextlib.suppress(errors.ReplicationError, TypeError):
             now_s, found = time.time(), await read_status(log)
-            self._standbys = [
-                one for one in found.servers if not one.is_primary and one.runs(now_s)
-            ]
-            await node.purge([one.sequences for one in self._standbys])
+            others = [one for one in found.servers if not one.is_primary]
+            self._standbys = [one for one in others if one.runs(now_s)]
+            keep_s = max(STALE_S, self._config.options.replicate_keep_ns / NS_PER_S)
+            kept = [one for one in others if now_s - one.time_s < keep_s]
+            await node.purge([one.sequences for one in kept])
 
     # --- the status -----------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ VALUES: dict[str, tuple[object, object]] = {
     "replicate-address": ("localhost:1", "[::1]:2"),
     "replicate-copies": (1, 5),
     "replicate-creds": ("/a", "/b"),
+    "replicate-keep": (60, 0.5),
     "replicate-lease": (4, 60),
     "replicate-tls-ca": ("/a", "/b"),
     "output-timeout": (1, 2.25),

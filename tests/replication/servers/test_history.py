@@ -71,9 +71,12 @@ def finish(client: Client, count: int, size: int = 100) -> set[int]:
 def pair(
     request: pytest.FixtureRequest, nats: NatsCluster, memory: Path
 ) -> Iterator[tuple[str, list[ReplicatedServer]]]:
-    """Two servers, with one or two workers, and their target."""
+    """Two servers, with one or two workers, and their target.
+
+    The primary keeps nothing for a server that does not run.
+    """
     name = f"history-{request.node.originalname}-{request.param}"[-32:]
-    options = ("--workers", request.param, "-s", "65536")
+    options = ("--workers", request.param, "-s", "65536", "--replicate-keep", "1s")
     each = with_histories(memory, name)
     with (
         replicated_servers(nats, name, memory, 2, *options, each=each) as servers,
@@ -198,22 +201,47 @@ def test_an_archiver_that_fails_does_not_fill_the_disk_of_a_standby(
             second.kill()
 
 
+def finish_while_away(client: Client, standby: ReplicatedServer) -> tuple[set[int], set[int]]:
+    """Finish jobs before and while the standby does not run, the latter in files that are purged.
+
+    It does not count as a standby any more.
+    """
+    before = finish(client, 10)
+    open_jobs = {client.put(b"open", delay=1000) for _ in range(10)}
+    assert eventually(lambda: set(archived(standby)) == before, SOON_S)
+    standby.kill()
+    time.sleep(STALE_S + REPORT_S)
+    for job in open_jobs:
+        client.ask(b"delete %d\r\n" % job)
+    meanwhile = open_jobs | finish(client, 120, size=3000)
+    time.sleep(2 * REPORT_S)  # the primary purges at these intervals
+    standby.start()
+    return before, meanwhile
+
+
+def test_a_server_that_was_away_for_a_moment_misses_nothing(
+    nats: NatsCluster, memory: Path
+) -> None:
+    """By default the primary keeps the messages for several minutes."""
+    name = "history-kept"
+    options = ("--workers", "1", "-s", "65536")
+    each = with_histories(memory, name)
+    with replicated_servers(nats, name, memory, 2, *options, each=each) as servers:
+        first, second = servers
+        with first.running.connect() as client:
+            before, meanwhile = finish_while_away(client, second)
+        assert eventually(lambda: set(archived(second)) == before | meanwhile, SOON_S)
+        assert archived(first) == archived(second)
+        assert "lacks the jobs" not in second.stderr()
+
+
 def test_a_server_that_was_away_reports_what_its_history_lacks(
     pair: tuple[str, list[ReplicatedServer]],
 ) -> None:
     _, servers = pair
     first, second = servers
     with first.running.connect() as client:
-        before = finish(client, 10)
-        open_jobs = [client.put(b"open", delay=1000) for _ in range(10)]
-        assert eventually(lambda: set(archived(second)) == before, SOON_S)
-        second.kill()
-        time.sleep(STALE_S + REPORT_S)  # the primary keeps messages for standbys that have run
-        for job in open_jobs:
-            client.ask(b"delete %d\r\n" % job)
-        finish(client, 120, size=3000)
-        time.sleep(2 * REPORT_S)  # the primary purges at these intervals
-        second.start()
+        before, _ = finish_while_away(client, second)
         second.wait_until("its history lacks the jobs that ended there")
         after = finish(client, 10)
         assert eventually(lambda: after <= set(archived(second)), SOON_S)
