@@ -31,13 +31,15 @@ STALE_S = 15.0
 class ServerStatus:
     """`behind` is the number of messages that the server lacked when it reported, at `time_s`.
 
-    `sequences` are the last messages of the streams that it had.
+    `sequences` are the last messages of the streams that it had. It had all of them at
+    `complete_s`.
     """
 
     address: str
     is_primary: bool
     behind: int
     time_s: float
+    complete_s: float = 0.0
     sequences: list[int] = field(default_factory=list)
 
     def runs(self, now_s: float) -> bool:
@@ -142,4 +144,7 @@ def _status_of(report: ServerReport, holder: Holder, streams: list[StreamEnds]) 
         for ends, sequence in zip(streams, report.sequences, strict=False)
     ]
     behind = 0 if is_primary else sum(lacks)
-    return ServerStatus(report.address, is_primary, behind, report.time_s, list(report.sequences))
+    return ServerStatus(
+        *(report.address, is_primary, behind, report.time_s, report.complete_s),
+        list(report.sequences),
+    )

@@ -142,12 +142,13 @@ class FolderCopy:
                 self._end_file(before)
             if 0 < self._end.file < piece.file - 1:
                 self._remove_between(self._end, piece.file)
-            self._write(piece)
-            self._end = max(self._end, self.state.position)
         first = next(iter(self.state.files), piece.first)
-        if first != self._first:
+        if first != self._first:  # before the write, which may need the space
             self._remove_before(first)
             self._first = first
+        if piece.data:
+            self._write(piece)
+            self._end = max(self._end, self.state.position)
 
     def _write(self, piece: Piece) -> None:
         if self._open_number != piece.file:
@@ -157,7 +158,11 @@ class FolderCopy:
             self._open_number = piece.file
         done = 0
         while done < len(piece.data):
-            done += os.pwrite(self._fd, piece.data[done:], piece.offset + done)
+            try:
+                done += os.pwrite(self._fd, piece.data[done:], piece.offset + done)
+            except OSError as error:
+                error.filename = os.fspath(self.folder / f"binlog.{piece.file}")
+                raise
         self._unsynced.add(piece.file)
 
     def _end_file(self, end: BinlogPosition) -> None:

@@ -93,12 +93,14 @@ class Configuration:
 class ServerReport:
     """What a server reports about itself: the key `key_of`(address).
 
-    `sequences` are the last messages of the streams that it has. `time_s` is its wall clock.
+    `sequences` are the last messages of the streams that it has. `time_s` is its wall clock, and
+    `complete_s` that when it last had all messages, or when it joined the queue.
     """
 
     address: str
     sequences: list[int]
     time_s: float
+    complete_s: float = 0.0
 
 
 def ignore(worker: int, position: BinlogPosition) -> None:
@@ -149,6 +151,7 @@ class Node:
         """Why the record could not be written the last time."""
         self._behind = 0
         self._has_caught_up = False
+        self._complete_s = 0.0
         self._is_primary = False
         self.files = QueueFiles(log, lease, top, self._until_available)
         self._files_mono = 0.0
@@ -172,9 +175,12 @@ class Node:
         Messages that are not recorded do not count: a server that is killed reads them again, so
         the primary must not purge them.
         """
-        report = ServerReport(self._lease.address, self._recorded, time.time())
+        if self._is_primary:
+            self._complete_s = time.time()
+        address, sequences = self._lease.address, self._recorded
+        report = ServerReport(address, sequences, time.time(), self._complete_s)
         with contextlib.suppress(LogUnavailableError):
-            await self._log.report(key_of(report.address), asdict(report))
+            await self._log.report(key_of(address), asdict(report))
 
     # --- start --------------------------------------------------------------------------------
 
@@ -212,6 +218,9 @@ class Node:
                 LOGGER.error("%s: %s; copying again", copy.folder, _difference(damaged))
                 copy.begin_again()
         self._recorded = [copy.state.sequence for copy in self._copies]
+        # A start does not count as complete, because a server without disk space repeats it.
+        last = await self._until_available(partial(self._log.get, key_of(self._lease.address)))
+        self._complete_s = time.time() if last is None else last.decode(ServerReport).complete_s
         # So that the primary keeps messages for this server from now on.
         await self.report()
         await self._until_available(partial(self._log.tell, JOINED))
@@ -313,15 +322,18 @@ class Node:
         if not self._configuration.is_complete:
             await self._join()
             return
-        self._behind = 0
+        behind = 0
         for worker, copy in enumerate(self._copies):
             ends = await self._log.ends(worker)
             self._check_ends(worker, copy, ends)
             if ends.last > copy.state.sequence:
                 await self._read(worker, ends)
-            self._behind += ends.last - copy.state.sequence
+            behind += ends.last - copy.state.sequence
+        self._behind = behind
         self._short_since_mono = None
-        self._has_caught_up = self._has_caught_up or self._behind == 0
+        if behind == 0:
+            self._has_caught_up = True
+            self._complete_s = time.time()
         if time.monotonic() - self._saved_mono >= SAVE_S:
             self._saved_mono = time.monotonic()
             self._save([copy.sync() for copy in self._copies])

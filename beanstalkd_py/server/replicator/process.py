@@ -85,7 +85,7 @@ def main(
     except (errors.BeanstalkdError, OSError) as error:
         set_lease_end(shared.pointer, LEASE_ENDED)
         status = exit_status(error) if isinstance(error, errors.BeanstalkdError) else EXIT_ERROR
-        parent.send(channel.FAILED, status, str(error))
+        parent.send(channel.FAILED, status, _text_of(error))
         return status
     return EXIT_OK
 
@@ -332,7 +332,8 @@ class Replicator:
             others = [one for one in found.servers if not one.is_primary]
             self._standbys = [one for one in others if one.runs(now_s)]
             keep_s = max(STALE_S, self._config.options.replicate_keep_ns / NS_PER_S)
-            kept = [one for one in others if now_s - one.time_s < keep_s]
+            # A server that stays behind must not let the streams grow for ever.
+            kept = [one for one in others if now_s - one.complete_s < keep_s]
             await node.purge([one.sequences for one in kept])
 
     # --- the status -----------------------------------------------------------------------------
@@ -393,6 +394,12 @@ async def watch_settings(log: Log, workers: int) -> None:
         if fault and fault != logged:
             LOGGER.error("%s", fault)
         logged = fault
+
+
+def _text_of(error: errors.BeanstalkdError | OSError) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"cannot use {error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _drain(fd: int, offers: asyncio.Event) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from binlog.workload import Actor, replies_in
 from core.rig import put_line
 from processes import eventually
 from servers import ours
+from small_disk import small_disk
 from wire import Client
 
 MEBIBYTE = 1 << 20
@@ -19,19 +19,9 @@ FILE = 256 * 1024
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 4 MiB; the test never skips, because it proves a guarantee."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.fail(
-            "this test needs a small file system of its own, and may not mount one: "
-            f"{done.stderr.strip()}. Run it as root, or under `unshare --map-root-user --mount`."
-        )
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk") as place:
+        yield place
 
 
 def fill_up(client: Client, size: int) -> list[int]:
@@ -51,8 +41,8 @@ def put_in_time(client: Client, size: int) -> int:
     return int(reply.split()[1])
 
 
-def test_only_puts_are_refused(small_disk: Path) -> None:
-    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+def test_only_puts_are_refused(disk: Path) -> None:
+    with ours("-b", disk, "-s", str(FILE)) as server, server.connect() as client:
         jobs = fill_up(client, 10_000)
         assert len(jobs) * 10_000 > MEBIBYTE
         assert eventually(lambda: "puts are refused" in server.stderr())  # logged by a thread
@@ -72,26 +62,26 @@ def test_only_puts_are_refused(small_disk: Path) -> None:
 @pytest.mark.parametrize("size", [1_000, 30_000])
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 @pytest.mark.slow
-def test_a_start_succeeds_without_free_space(small_disk: Path, end: str, size: int) -> None:
+def test_a_start_succeeds_without_free_space(disk: Path, end: str, size: int) -> None:
     """The server serves the existing jobs; clients can finish them, which frees space."""
-    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+    with ours("-b", disk, "-s", str(FILE)) as server, server.connect() as client:
         jobs = fill_up(client, size)
         if end == "killed":
             server.kill()
     for _ in range(2):
-        with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+        with ours("-b", disk, "-s", str(FILE)) as server, server.connect() as client:
             assert client.stats()["current-jobs-ready"] == str(len(jobs))
-    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+    with ours("-b", disk, "-s", str(FILE)) as server, server.connect() as client:
         for job in jobs:
             assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
         put_in_time(client, size)
 
 
 @pytest.mark.costly
-def test_puts_work_again_after_others_free_space(small_disk: Path) -> None:
-    ballast = small_disk / "ballast"
+def test_puts_work_again_after_others_free_space(disk: Path) -> None:
+    ballast = disk / "ballast"
     ballast.write_bytes(bytes(2 * MEBIBYTE))
-    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+    with ours("-b", disk, "-s", str(FILE)) as server, server.connect() as client:
         before = fill_up(client, 10_000)
         ballast.unlink()
         put_in_time(client, 10_000)
@@ -99,16 +89,16 @@ def test_puts_work_again_after_others_free_space(small_disk: Path) -> None:
         assert len(after) * 10_000 > MEBIBYTE
         assert "puts are accepted" in server.stderr()
         server.kill()
-    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+    with ours("-b", disk, "-s", str(FILE)) as server, server.connect() as client:
         for job in before + after:
             assert client.ask(b"peek %d\r\n" % job).startswith(b"FOUND ")
 
 
 @pytest.mark.slow
-def test_a_busy_server_on_a_full_disk_loses_nothing(small_disk: Path) -> None:
+def test_a_busy_server_on_a_full_disk_loses_nothing(disk: Path) -> None:
     actor = Actor("full disk", put_share=0.5, largest=20_000, plain_releases=False)
-    (small_disk / "ballast").write_bytes(bytes(2 * MEBIBYTE))
-    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+    (disk / "ballast").write_bytes(bytes(2 * MEBIBYTE))
+    with ours("-b", disk, "-s", str(FILE)) as server, server.connect() as client:
         for _ in range(1500):
             client.send(actor.next())
             assert actor.pending is not None
@@ -116,8 +106,8 @@ def test_a_busy_server_on_a_full_disk_loses_nothing(small_disk: Path) -> None:
             actor.take(replies_in(b"".join(replies)))
         server.kill()
     assert actor.refused > 10
-    (small_disk / "ballast").unlink()
-    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+    (disk / "ballast").unlink()
+    with ours("-b", disk, "-s", str(FILE)) as server, server.connect() as client:
         for number, job in actor.known.items():
             assert client.ask(b"peek %d\r\n" % number).endswith(b"\r\n%b\r\n" % job.body)
             if not job.held:
