@@ -32,7 +32,9 @@ ROUNDS = int(os.environ.get("REPLICATION_ROUNDS", "11"))
 CLIENTS = 4
 STEP = struct.Struct("q")
 DAY_NS = 24 * 3600 * 10**9
-CALM_S = 1.0
+CALM_S = float(os.environ.get("REPLICATION_CALM_S", "1"))
+"""The longest pause before a fault."""
+LIMIT_S = 600 + (40 + CALM_S) * ROUNDS
 FAILOVER_S = LEASE_S + 12.0
 """With the end of a nats-server in the same round."""
 
@@ -224,7 +226,7 @@ def run_rounds(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600 + 40 * ROUNDS)
+@pytest.mark.timeout(LIMIT_S)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_no_acknowledged_job_is_lost(memory: Path, workers: int) -> None:
     dice = random.Random(f"faults {workers} {ROUNDS}")
@@ -238,7 +240,7 @@ def test_no_acknowledged_job_is_lost(memory: Path, workers: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600 + 40 * ROUNDS)
+@pytest.mark.timeout(LIMIT_S)
 def test_steps_of_the_wall_clocks_lose_nothing(memory: Path, tmp_path: Path) -> None:
     """The clocks of both servers are set forward and back by up to two days at any time."""
     dice = random.Random(f"clocks {ROUNDS}")
