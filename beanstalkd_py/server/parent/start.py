@@ -267,8 +267,6 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
 
     if user is not None:
         privileges.become_user(user)
-        if not os.access(sys.executable, os.X_OK):
-            raise _unreadable_python(user, f"no permission to execute {sys.executable}")
     options = setup.options
     if options.binlog_dir is not None:
         from pathlib import Path
@@ -293,6 +291,8 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
         )
         if options.replicate is None:
             _load_files(setup, options.binlog_dir)
+    if user is not None and not os.access(sys.executable, os.X_OK):
+        raise _unreadable_python(user, f"no permission to execute {sys.executable}")
 
 
 def _load_files(setup: ServerSetup, folder: str) -> None:
