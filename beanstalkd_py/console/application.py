@@ -147,7 +147,7 @@ Handler = Callable[[Visit, ServerPages], object]
 
 
 class Console:
-    """The application. `accounts` may be replaced while it runs."""
+    """The application."""
 
     def __init__(self, options: ConsoleOptions, audit: AuditLog) -> None:
         self._options = options
@@ -169,6 +169,14 @@ class Console:
             ],
             merge_slashes=False,
         )
+
+    def change_accounts(self, accounts: Mapping[str, Account]) -> None:
+        """Apply other accounts, also to sessions and events that have begun."""
+        if accounts == self._options.accounts:
+            return
+        self._options = dataclasses.replace(self._options, accounts=accounts)
+        for one in self._servers:
+            one.live.end_all()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
@@ -197,7 +205,7 @@ class Console:
 
     def _answer(self, request: Request) -> Response:
         if host_of(request.headers.get("Host", "")) not in self._options.hosts:
-            text = "this host is not known; give it to the console with --host"
+            text = "this host is not known; give it to the console with --host, or --console-host"
             raise RefusedRequestError(421, text)
         if request.method not in ("GET", "HEAD") and not is_same_origin(
             request.headers.get("Sec-Fetch-Site"),
@@ -263,7 +271,11 @@ class Console:
             return options.accounts.get(request.headers.get(options.user_header, ""))
         if not options.accounts:
             return Account("", options.local_role, "")
-        return self._sessions.account(request.cookies.get(COOKIE, ""), time.monotonic())
+        begun = self._sessions.account(request.cookies.get(COOKIE, ""), time.monotonic())
+        account = options.accounts.get(begun.name) if begun is not None else None
+        if begun is None or account is None or account.password_hash != begun.password_hash:
+            return None
+        return account
 
     def _session(self, visit: Visit) -> Values:
         account, options = visit.account, self._options

@@ -222,6 +222,8 @@ def _stand_by(setup: ServerSetup, shared_fd: int) -> bool:
         return False
     _load_files(setup, setup.options.binlog_dir or "")
     _renew_certificates(setup)
+    if setup.sockets.console is not None:
+        setup.sockets.console.listen()
     return True
 
 
@@ -244,6 +246,10 @@ def _open_other_sockets(setup: ServerSetup, user: struct_passwd | None) -> None:
     if options.metrics is not None:
         sockets.metrics = listeners.bind(parse_endpoint(options.metrics, "--metrics"))
         LOGGER.info("metrics on %s", sockets.metrics)
+    if options.console is not None:
+        sockets.console = listeners.bind(
+            parse_host_port(options.console, "--console"), listening=options.replicate is None
+        )
 
 
 def _renew_certificates(setup: ServerSetup) -> None:
@@ -265,11 +271,14 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
     from beanstalkd_py.server.parent.folder_checks import check_binlog_folder, check_history_folder
     from beanstalkd_py.server.parent.shard_folders import lock_shard_folders, with_workers
 
+    console = setup.options.console_settings() if setup.options.console is not None else None
     if user is not None:
         privileges.become_user(user)
         if not os.access(sys.executable, os.X_OK):
             raise _unreadable_python(user, f"no permission to execute {sys.executable}")
     options = setup.options
+    if console is not None:
+        console.check_files()
     if options.binlog_dir is not None:
         from pathlib import Path
 
