@@ -146,7 +146,7 @@ class Live:
 
     def _poll_connected(self, tracker: RateTracker) -> None:
         target = self._target
-        self._say_hello()
+        self._send_hello()
         opening = open_surveyor(target.address, TIMEOUT_S, target.control, target.tls_options)
         with opening as surveyor:
             surveys = surveyor.surveys(tracker)
@@ -158,7 +158,7 @@ class Live:
                 self.interval_s = min(wanted_s, LONGEST_INTERVAL_S)
                 gevent.sleep(self.interval_s)
 
-    def _say_hello(self) -> None:
+    def _send_hello(self) -> None:
         with self._target.connection() as connection:
             features, stats = features_of(connection), server_stats(connection)
         has_control = self._target.has_control()

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from beanstalkd_py.console.access.accounts import Account
 
 
+def require_packages(what: str) -> None:
+    """Raise UsageError if the packages of the console are missing; `what` requires them."""
+    if find_spec("werkzeug") is None:
+        text = "requires werkzeug; run pip install 'beanstalkd_py[console]'"
+        raise errors.UsageError(f"{what} {text}")
+
+
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
     """The settings of one console, as an operator gives them.
@@ -38,9 +45,7 @@ class ConsoleSettings:
 
         `listen` is the option of the address, and `prefix` begins the names of the others.
         """
-        if find_spec("werkzeug") is None:
-            text = "requires werkzeug; run pip install 'beanstalkd_py[console]'"
-            raise errors.UsageError(f"option {listen} {text}")
+        require_packages(f"option {listen}")
         if self.users is None and not is_loopback(self.host):
             raise errors.UsageError(
                 f"option {listen}: {self.host} is reachable from other machines; give"

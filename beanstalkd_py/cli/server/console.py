@@ -11,7 +11,7 @@ import click
 
 from beanstalkd_py.cli import output
 from beanstalkd_py.cli.connection_options import CONTEXT, CONTROL_OPTION, AddressType
-from beanstalkd_py.cli.options import file_option, in_order, option
+from beanstalkd_py.cli.options import file_option, folder_option, in_order, option
 from beanstalkd_py.cli.server.console_options import console_options, console_settings
 from beanstalkd_py.server.options import CONSOLE_ROLES, DEFAULT_CONSOLE_ROLE
 
@@ -36,8 +36,8 @@ DEFAULT_LISTEN = "127.0.0.1:11381"
     ),
     CONTROL_OPTION,
     file_option("--tls-ca", "Trust only servers with certificates signed by these CAs."),
-    option("--history", "History store of the first server.", metavar="DIR"),
-    option("-b --binlog-dir binlog", "Binlog of the first server, for its checks.", metavar="DIR"),
+    folder_option("--history", "History store of the first server."),
+    folder_option("-b --binlog-dir binlog", "Binlog of the first server, for its checks."),
     console_options(""),
 )
 def console(**settings: Any) -> None:
@@ -48,7 +48,7 @@ def console(**settings: Any) -> None:
     \b
     Examples:
       beanstalkd-py console --addr queue-1 --addr queue-2
-      beanstalkd-py console --listen 0.0.0.0:11381 --users /etc/beanstalkd-console-users
+      beanstalkd-py console --listen 0.0.0.0:11381 --users /etc/console-users
     """
     checked = console_settings(settings, "listen", "")
     from gevent import monkey
@@ -88,8 +88,10 @@ def console_user(name: str, role: str, password: str) -> None:
 
     \b
     Example:
-      beanstalkd-py console-user ann --role operate >>/etc/beanstalkd-console-users
+      beanstalkd-py console-user ann --role operate >>/etc/console-users
     """
     from beanstalkd_py.console.access.accounts import Role, account_line
+    from beanstalkd_py.console.settings import require_packages
 
+    require_packages("console-user")
     output.write_line(account_line(name, Role.named(role), password))
