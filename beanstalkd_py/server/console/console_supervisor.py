@@ -28,9 +28,13 @@ class ConsoleSupervisor(Supervisor):
     stop_limit_s = 5.0
 
     def __init__(
-        self, start: Callable[[], ChildProcess], listener: socket.socket, config: ConsoleConfig
+        self,
+        component: str,
+        start: Callable[[], ChildProcess],
+        listener: socket.socket,
+        config: ConsoleConfig,
     ) -> None:
-        super().__init__("console", start)
+        super().__init__(component, start)
         self._start_process = start
         self._listener = listener
         self._config = config

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 START_PROGRESS_S = 10.0
 STATUS_S = 1.0
 """The interval of checks for components that keep restarting."""
+CONSOLE_NAME = "console"
 IMPORT_DELAY_S = 1.0
 """The delay before the import of the option parser, so that it does not delay first clients."""
 KEEPALIVES_PER_WATCHDOG_LIMIT = 4
@@ -350,11 +351,15 @@ class ParentLoop:
         return failing
 
     def readiness(self) -> tuple[bool, str]:
-        """Return whether all workers serve and no component keeps restarting; the status line."""
+        """Return whether all workers serve and no component keeps restarting; the status line.
+
+        The console does not count, because clients need none.
+        """
         if self._stopping:
             return False, "stopping"
         serving = self._accepting and all(worker.ready for worker in self._workers)
-        return serving and not self._restarting(), self._status_text()
+        failing = [one for one in self._restarting() if one != CONSOLE_NAME]
+        return serving and not failing, self._status_text()
 
     # --- connections --------------------------------------------------------------------------
 
@@ -444,7 +449,7 @@ class ParentLoop:
 
         path = str(control).removeprefix(UNIX_PREFIX) if control is not None else None
         config = ConsoleConfig(str(self._sockets.clients[0]), path)
-        return ConsoleSupervisor(start, listener.socket, config)
+        return ConsoleSupervisor(CONSOLE_NAME, start, listener.socket, config)
 
     # --- TLS ----------------------------------------------------------------------------------
 
