@@ -44,10 +44,17 @@ class AuditLog:
 
     def __init__(self, path: Path | None) -> None:
         self._recent: deque[AuditEntry] = deque(maxlen=KEPT)
+        self._path = path
         self._fd = -1
         if path is not None:
             self._fd = open_to_append(path)
             self._recent.extend(_last_entries(path))
+
+    def reopen(self) -> None:
+        """Continue in the file that the path leads to now, after a rotation. Raises OSError."""
+        if self._path is not None:
+            previous, self._fd = self._fd, open_to_append(self._path)
+            os.close(previous)
 
     def add(self, entry: AuditEntry) -> None:
         """Record an action before it happens, or its outcome. Raises OSError."""

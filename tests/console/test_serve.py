@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -44,6 +44,7 @@ LIMIT_S = 20.0
 class Console:
     port: int
     cookie: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def options(self) -> list[str]:
@@ -53,7 +54,7 @@ class Console:
         self, path: str, body: Mapping[str, object] | None = None
     ) -> tuple[int, dict[str, object]]:
         """Send a GET, or a POST with a body; return the status and the JSON of the response."""
-        headers = {"Cookie": self.cookie, "Sec-Fetch-Site": "same-origin"}
+        headers = {"Cookie": self.cookie, "Sec-Fetch-Site": "same-origin", **self.headers}
         text = None
         if body is not None:
             text, headers["Content-Type"] = json.dumps(body), "application/json"
@@ -85,6 +86,9 @@ class Console:
 
     def log_in(self, user: str, password: str = PASSWORD) -> int:
         return self.ask("/api/login", {"user": user, "password": password})[0]
+
+    def put(self) -> tuple[int, dict[str, object]]:
+        return self.ask("/api/s/0/operations", {"kind": "put", "tube": "a", "body": "b"})
 
     def events(self, *names: str) -> dict[str, dict[str, object]]:
         """Return the first event of each of these names."""
@@ -323,7 +327,7 @@ def test_user_of_the_server(console: Console, tmp_path: Path) -> None:
     audit = folder / "audit"
     options = ("-u", "nobody", "-b", folder, "--console-audit-log", audit)
     with ours(*options, *console.options, "--console-role", "operate") as server:
-        status, done = console.ask("/api/s/0/operations", {"kind": "put", "tube": "a", "body": "b"})
+        status, done = console.put()
         assert status == 200, done
         uids = Path(f"/proc/{process_of(server)}/status").read_text().partition("Uid:")[2]
         assert uids.split()[:4] == [str(user.pw_uid)] * 4
@@ -331,6 +335,35 @@ def test_user_of_the_server(console: Console, tmp_path: Path) -> None:
         assert stat.S_IMODE(audit.stat().st_mode) == 0o600
         actions = [json.loads(line)["action"] for line in audit.read_text().splitlines()]
         assert "put" in actions
+
+
+def test_the_address_of_a_client_behind_a_proxy(console: Console, tmp_path: Path) -> None:
+    """The last one that the header has, because the proxy appends it."""
+    audit = tmp_path / "audit"
+    options = (*console.options, "--console-role", "operate", "--console-audit-log", audit)
+    for is_proxied, expected in ((False, "127.0.0.1"), (True, "192.0.2.9")):
+        with ours(*options, *(["--console-https"] if is_proxied else [])):
+            console.headers = {"X-Forwarded-For": "192.0.2.1, 192.0.2.9"}
+            assert console.put()[0] == 200
+        last = json.loads(audit.read_text().splitlines()[-1])
+        assert (last["action"], last["address"]) == ("put", expected)
+
+
+def test_an_audit_log_that_is_rotated(console: Console, tmp_path: Path) -> None:
+    audit, rotated = tmp_path / "audit", tmp_path / "audit.1"
+    options = (*console.options, "--console-role", "operate", "--console-audit-log", audit)
+    with ours(*options) as server:
+        assert console.put()[0] == 200
+        audit.rename(rotated)
+        server.signal(signal.SIGHUP)
+        assert eventually(audit.exists, LIMIT_S)
+        lines = rotated.read_text()
+        assert console.put()[0] == 200
+        assert audit.read_text().count('"put"') == lines.count('"put"')
+        assert rotated.read_text() == lines
+        status, page = console.ask("/api/audit")
+        assert status == 200
+        assert json.dumps(page).count('"put"') == 2 * lines.count('"put"')
 
 
 # --- users and reload -----------------------------------------------------------------------------

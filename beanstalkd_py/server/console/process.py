@@ -101,9 +101,13 @@ class _Process:
                     LOGGER.warning("ignored an unknown message of the parent")
 
     def _change(self, options: ServeOptions) -> None:
-        """Apply new options of the log, and read the users again, whose path stays."""
+        """Apply new options of the log, and open the users and the audit log again."""
         set_up_logging(options.verbosity, options.log_format, SOURCE)
         try:
             self._console.change_accounts(options.console_settings().accounts())
         except errors.UsageError as error:
             LOGGER.error("reload: %s; keeping the users of before", error)
+        try:
+            self._console.reopen_audit_log()
+        except OSError as error:
+            LOGGER.error("reload: cannot open the audit log again: %s", error)
