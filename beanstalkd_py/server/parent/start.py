@@ -222,8 +222,7 @@ def _stand_by(setup: ServerSetup, shared_fd: int) -> bool:
         return False
     _load_files(setup, setup.options.binlog_dir or "")
     _renew_certificates(setup)
-    if setup.sockets.console is not None:
-        setup.sockets.console.listen()
+    _open_console(setup.sockets)
     return True
 
 
@@ -250,6 +249,20 @@ def _open_other_sockets(setup: ServerSetup, user: struct_passwd | None) -> None:
         sockets.console = listeners.bind(
             parse_host_port(options.console, "--console"), listening=options.replicate is None
         )
+
+
+def _open_console(sockets: Sockets) -> None:
+    """Listen for the console of a new primary, which serves without it if that fails."""
+    if sockets.console is None:
+        return
+    try:
+        sockets.console.listen()
+    except errors.AddressError as error:
+        from beanstalkd_py.server.logging.setup import LOGGER
+
+        LOGGER.error("no console: %s", error)
+        sockets.console.close()
+        sockets.console = None
 
 
 def _renew_certificates(setup: ServerSetup) -> None:
