@@ -17,7 +17,12 @@ from werkzeug.wrappers import Request, Response
 
 from beanstalkd_py import __version__, errors
 from beanstalkd_py.console.access.accounts import MAX_PASSWORD, Account, Role, verify
-from beanstalkd_py.console.access.browser_checks import HEADERS, host_of, is_same_origin
+from beanstalkd_py.console.access.browser_checks import (
+    HEADERS,
+    host_of,
+    is_loopback,
+    is_same_origin,
+)
 from beanstalkd_py.console.access.sessions import LONGEST_S, LoginLimit, Sessions
 from beanstalkd_py.console.audit_log import AuditEntry, AuditLog
 from beanstalkd_py.console.live import Live, event, samples_of
@@ -36,6 +41,7 @@ REQUEST_BYTES = 4 << 20
 MOST_JOBS = 500
 MOST_AGE_S = 2**32
 OPERATIONS_SHOWN = 50
+LONGEST_ADDRESS = 64
 
 Values = Mapping[str, object]
 
@@ -71,12 +77,9 @@ class Visit:
 
     request: Request
     account: Account | None
+    address: str
     values: Values = field(default_factory=dict)
     """Of the path."""
-
-    @property
-    def address(self) -> str:
-        return self.request.remote_addr or "unix"
 
     @property
     def user(self) -> str:
@@ -147,7 +150,7 @@ Handler = Callable[[Visit, ServerPages], object]
 
 
 class Console:
-    """The application. `accounts` may be replaced while it runs."""
+    """The application."""
 
     def __init__(self, options: ConsoleOptions, audit: AuditLog) -> None:
         self._options = options
@@ -169,6 +172,18 @@ class Console:
             ],
             merge_slashes=False,
         )
+
+    def change_accounts(self, accounts: Mapping[str, Account]) -> None:
+        """Apply other accounts, also to sessions and events that have begun."""
+        if accounts == self._options.accounts:
+            return
+        self._options = dataclasses.replace(self._options, accounts=accounts)
+        for one in self._servers:
+            one.live.end_all()
+
+    def reopen_audit_log(self) -> None:
+        """Raises OSError."""
+        self._audit.reopen()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
@@ -197,7 +212,7 @@ class Console:
 
     def _answer(self, request: Request) -> Response:
         if host_of(request.headers.get("Host", "")) not in self._options.hosts:
-            text = "this host is not known; give it to the console with --host"
+            text = "this host is not known; give it to the console with --host, or --console-host"
             raise RefusedRequestError(421, text)
         if request.method not in ("GET", "HEAD") and not is_same_origin(
             request.headers.get("Sec-Fetch-Site"),
@@ -215,7 +230,7 @@ class Console:
             raise RefusedRequestError(405, f"{request.method} is not possible here") from None
         except HTTPException as error:
             raise RefusedRequestError(error.code or 400, "this address is not valid") from error
-        visit = Visit(request, self._account(request))
+        visit = Visit(request, self._account(request), self._address(request))
         match endpoint:
             case "session":
                 return _json(self._session(visit))
@@ -263,7 +278,19 @@ class Console:
             return options.accounts.get(request.headers.get(options.user_header, ""))
         if not options.accounts:
             return Account("", options.local_role, "")
-        return self._sessions.account(request.cookies.get(COOKIE, ""), time.monotonic())
+        begun = self._sessions.account(request.cookies.get(COOKIE, ""), time.monotonic())
+        account = options.accounts.get(begun.name) if begun is not None else None
+        if begun is None or account is None or account.password_hash != begun.password_hash:
+            return None
+        return account
+
+    def _address(self, request: Request) -> str:
+        """Return the address of the client, which a proxy on this machine adds to a header."""
+        address = request.remote_addr or ""
+        if self._options.is_secure and is_loopback(address):
+            forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
+            return forwarded[:LONGEST_ADDRESS] or address
+        return address
 
     def _session(self, visit: Visit) -> Values:
         account, options = visit.account, self._options
@@ -298,7 +325,7 @@ class Console:
             raise RefusedRequestError(401, "wrong user or password")
         self._limit.succeeded(keys)
         self._record_login(visit, name, "done")
-        response = _json(self._session(Visit(visit.request, account)))
+        response = _json(self._session(Visit(visit.request, account, visit.address)))
         token = self._sessions.begin(account, time.monotonic())
         self._set_cookie(response, token, int(LONGEST_S))
         return response

@@ -31,6 +31,11 @@ class AuditEntry:
     at: float = field(default_factory=time.time)
 
 
+def open_to_append(path: Path) -> int:
+    """Return a descriptor of the file, which exists then. Raises OSError."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
 class AuditLog:
     """Appends entries to a file, or only to the log of the process if there is no file.
 
@@ -39,10 +44,17 @@ class AuditLog:
 
     def __init__(self, path: Path | None) -> None:
         self._recent: deque[AuditEntry] = deque(maxlen=KEPT)
+        self._path = path
         self._fd = -1
         if path is not None:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._fd = open_to_append(path)
             self._recent.extend(_last_entries(path))
+
+    def reopen(self) -> None:
+        """Continue in the file that the path leads to now, after a rotation. Raises OSError."""
+        if self._path is not None:
+            previous, self._fd = self._fd, open_to_append(self._path)
+            os.close(previous)
 
     def add(self, entry: AuditEntry) -> None:
         """Record an action before it happens, or its outcome. Raises OSError."""

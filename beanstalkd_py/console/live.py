@@ -72,6 +72,7 @@ class Live:
         self._events: deque[bytes] = deque(maxlen=KEPT_EVENTS)
         self._count = 0
         self._changed = Event()
+        self._generation = 0
         self._viewers = 0
         self._viewed_mono = 0.0
         self._polling: gevent.Greenlet[[], None] | None = None
@@ -91,15 +92,18 @@ class Live:
         self._changed.clear()
 
     def events(self) -> Iterator[bytes]:
-        """Yield events for one viewer, until it leaves."""
+        """Yield events for one viewer, until it leaves or `end_all`."""
         self._viewers += 1
+        generation = self._generation
         if self._polling is None:
             self._polling = gevent.spawn(self._poll)
         try:
-            while True:
+            while generation == self._generation:
                 seen = self._count
                 yield b"".join(self._first())
                 while self._count - seen <= len(self._events):
+                    if generation != self._generation:
+                        return
                     if self._count == seen:
                         if not self._changed.wait(KEEPALIVE_S):
                             yield b": still here\n\n"
@@ -110,6 +114,12 @@ class Live:
         finally:
             self._viewers -= 1
             self._viewed_mono = time.monotonic()
+
+    def end_all(self) -> None:
+        """End the events of all viewers. A viewer that may have them begins again by itself."""
+        self._generation += 1
+        self._changed.set()
+        self._changed.clear()
 
     def _first(self) -> Iterator[bytes]:
         if self._hello:
@@ -136,7 +146,7 @@ class Live:
 
     def _poll_connected(self, tracker: RateTracker) -> None:
         target = self._target
-        self._say_hello()
+        self._send_hello()
         opening = open_surveyor(target.address, TIMEOUT_S, target.control, target.tls_options)
         with opening as surveyor:
             surveys = surveyor.surveys(tracker)
@@ -148,7 +158,7 @@ class Live:
                 self.interval_s = min(wanted_s, LONGEST_INTERVAL_S)
                 gevent.sleep(self.interval_s)
 
-    def _say_hello(self) -> None:
+    def _send_hello(self) -> None:
         with self._target.connection() as connection:
             features, stats = features_of(connection), server_stats(connection)
         has_control = self._target.has_control()

@@ -1,12 +1,15 @@
-"""The process of the console: listens, drops nothing else, and serves until it is stopped."""
+"""The console in a process: the application of its settings, and the HTTP server.
+
+gevent has patched the standard library before this module is imported, so that the blocking
+connections of the application block one greenlet only.
+"""
 
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gevent import signal_handler
@@ -14,7 +17,11 @@ from gevent.pool import Pool
 from gevent.pywsgi import WSGIHandler, WSGIServer
 from gevent.socket import socket as GeventSocket
 
-from beanstalkd_py.console.application import Console
+from beanstalkd_py.console.access.accounts import Role
+from beanstalkd_py.console.access.browser_checks import known_hosts
+from beanstalkd_py.console.application import Console, ConsoleOptions
+from beanstalkd_py.console.settings import ConsoleSettings
+from beanstalkd_py.console.target import Target
 
 LOGGER = logging.getLogger("beanstalkd_py")
 MOST_CONNECTIONS = 1000
@@ -31,10 +38,23 @@ class _Handler(WSGIHandler):
         return super().read_request(raw_requestline)
 
 
-def serve_console(console: Console, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Owns the listening socket."""
+def new_console(settings: ConsoleSettings, targets: Sequence[Target]) -> Console:
+    """Return the console of checked settings. Raises UsageError for their files."""
+    options = ConsoleOptions(
+        targets,
+        known_hosts(settings.host, settings.names),
+        settings.accounts(),
+        Role.named(settings.role),
+        settings.user_header,
+        settings.is_https,
+    )
+    return Console(options, settings.open_audit_log())
+
+
+def new_server(console: Console, listener: socket.socket) -> WSGIServer:
+    """Return a server that owns the listening socket, and has not started."""
     adopted = GeventSocket(listener.family, listener.type, listener.proto, listener.detach())
-    server = WSGIServer(
+    return WSGIServer(
         adopted,
         console,
         log=None,
@@ -43,14 +63,13 @@ def serve_console(console: Console, listener: socket.socket, ready: Callable[[],
         handler_class=_Handler,
         environ={"SERVER_NAME": socket.gethostname()},  # avoids a DNS lookup
     )
+
+
+def serve_console(console: Console, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT. Owns the listening socket."""
+    server = new_server(console, listener)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal_handler(number, server.stop, 0)
     server.start()
     ready()
     server.serve_forever()
-
-
-def end_with_parent(parent: int) -> None:
-    """Stop if the parent has ended before this process could ask to be told."""
-    if os.getppid() != parent:
-        raise SystemExit(0)

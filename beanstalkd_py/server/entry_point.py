@@ -12,8 +12,16 @@ import signal
 import sys
 from types import ModuleType
 
+CONSOLE_MODULE = "beanstalkd_py.server.console.process"
+"""As in launch.py, which is not imported here yet. Its libraries block, unless gevent patches."""
+
 
 def run() -> None:
+    if sys.argv[1] == CONSOLE_MODULE:
+        # Before all other imports, because they bind functions of the standard library.
+        from gevent import monkey
+
+        monkey.patch_all()
     # Garbage collections during the imports take a tenth of their time and free nothing.
     gc.disable()
     module = importlib.import_module(sys.argv[1])

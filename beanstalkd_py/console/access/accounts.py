@@ -1,7 +1,7 @@
 """Roles, and the file of users with their roles and hashed passwords.
 
 A line is `NAME ROLE HASH`, as `beanstalkd-py console-user` prints it. Empty lines and lines that
-begin with # are ignored.
+begin with # are ignored. Only what makes or checks a hash imports werkzeug.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-
-from werkzeug.security import check_password_hash, generate_password_hash
 
 from beanstalkd_py import errors
 from beanstalkd_py.regular_file import read_regular
@@ -53,6 +52,8 @@ def account_line(name: str, role: Role, password: str) -> str:
         )
     if not 8 <= len(password) <= MAX_PASSWORD:
         raise errors.ToolUsageError(f"a password has 8 to {MAX_PASSWORD} characters")
+    from werkzeug.security import generate_password_hash
+
     return f"{name} {role.name.lower()} {generate_password_hash(password)}"
 
 
@@ -82,11 +83,17 @@ def load_accounts(path: Path) -> dict[str, Account]:
     return accounts
 
 
-_NOBODY = generate_password_hash("", "scrypt:32768:8:1")
+@cache
+def _hash_of_nobody() -> str:
+    from werkzeug.security import generate_password_hash
+
+    return generate_password_hash("", "scrypt:32768:8:1")
 
 
 def verify(accounts: Mapping[str, Account], name: str, password: str) -> Account | None:
     """Return the account of this name and password. Takes the same time for unknown names."""
-    account = accounts.get(name)
-    matches = check_password_hash(account.password_hash if account else _NOBODY, password)
+    from werkzeug.security import check_password_hash
+
+    account, of_nobody = accounts.get(name), _hash_of_nobody()
+    matches = check_password_hash(account.password_hash if account else of_nobody, password)
     return account if matches else None

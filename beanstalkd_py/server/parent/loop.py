@@ -17,6 +17,7 @@ from beanstalkd_py.binlog.layout import POLICIES, SCHEDULES
 from beanstalkd_py.core.shared_memory import LEASE_ENDED, set_lease_end
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept.acceptor import Acceptor, Receiver
+from beanstalkd_py.server.accept.addresses import UNIX_PREFIX
 from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.dispatch import Dispatcher
 from beanstalkd_py.server.accept.handover import (
@@ -39,10 +40,12 @@ from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.launch import (
     ARCHIVER_MODULE,
+    CONSOLE_MODULE,
     TLS_MODULE,
     WORKER_MODULE,
     ChildProcess,
 )
+from beanstalkd_py.server.process.messages import ConsoleConfig
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.process.supervision import Supervisor
 from beanstalkd_py.server.replicator.replicator_supervisor import ReplicatorSupervisor
@@ -54,6 +57,7 @@ from beanstalkd_py.server.tls.tls_processes import TLS_FULL, TlsProcesses, start
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+    from beanstalkd_py.server.console.console_supervisor import ConsoleSupervisor
     from beanstalkd_py.server.metrics.http_server import MetricsServer
     from beanstalkd_py.server.parent.online_policies import Policies
     from beanstalkd_py.server.parent.start import ServerSetup
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
 START_PROGRESS_S = 10.0
 STATUS_S = 1.0
 """The interval of checks for components that keep restarting."""
+CONSOLE_NAME = "console"
 IMPORT_DELAY_S = 1.0
 """The delay before the import of the option parser, so that it does not delay first clients."""
 KEEPALIVES_PER_WATCHDOG_LIMIT = 4
@@ -120,6 +125,9 @@ class ParentLoop:
             process = setup.replication.process
             self._replicator = ReplicatorSupervisor(process, self._end_term, self._resign)
             self._helpers.append(self._replicator)
+        self._console = self._new_console(partial(start, CONSOLE_MODULE))
+        if self._console is not None:
+            self._helpers.append(self._console)
         self._control = self._new_control()
         self._metrics = self._new_metrics()
 
@@ -189,6 +197,8 @@ class ParentLoop:
         try:
             options, changes = self._setup.read_options_again()
             certificates = self._read_certificates(options)
+            if self._console is not None:
+                options.console_settings().accounts()  # raises if the new users are invalid
             self._setup.options = options
             set_up_logging(options.verbosity, options.log_format)
             self._apply(options, certificates)
@@ -222,6 +232,8 @@ class ParentLoop:
             self._tls.change(options, certificates)
         if self._archiver is not None:
             self._archiver.change_options(options)
+        if self._console is not None:
+            self._console.change_options(options)
         if self._dispatcher is not None:
             self._dispatcher.set_timeouts(options)
         if self.scheduler is not None:
@@ -339,11 +351,15 @@ class ParentLoop:
         return failing
 
     def readiness(self) -> tuple[bool, str]:
-        """Return whether all workers serve and no component keeps restarting; the status line."""
+        """Return whether all workers serve and no component keeps restarting; the status line.
+
+        The console does not count, because clients need none.
+        """
         if self._stopping:
             return False, "stopping"
         serving = self._accepting and all(worker.ready for worker in self._workers)
-        return serving and not self._restarting(), self._status_text()
+        failing = [one for one in self._restarting() if one != CONSOLE_NAME]
+        return serving and not failing, self._status_text()
 
     # --- connections --------------------------------------------------------------------------
 
@@ -425,6 +441,16 @@ class ParentLoop:
 
         return MetricsServer(self._sockets.metrics, collect, self.readiness)
 
+    def _new_console(self, start: Callable[[], ChildProcess]) -> ConsoleSupervisor | None:
+        listener, control = self._sockets.console, self._sockets.control
+        if listener is None:
+            return None
+        from beanstalkd_py.server.console.console_supervisor import ConsoleSupervisor
+
+        path = str(control).removeprefix(UNIX_PREFIX) if control is not None else None
+        config = ConsoleConfig(str(self._sockets.clients[0]), path)
+        return ConsoleSupervisor(CONSOLE_NAME, start, listener.socket, config)
+
     # --- TLS ----------------------------------------------------------------------------------
 
     def _start_tls(self, start: Callable[[int], ChildProcess]) -> TlsProcesses | None:
@@ -487,6 +513,8 @@ class ParentLoop:
             if self._notifier.watchdog_s:
                 self._spawn(self._send_keepalives)
             self._spawn(self._import_reread)
+            if self._console is not None:
+                self._console.begin()
 
     def worker_ended(self, worker: WorkerSupervisor) -> None:
         passed = None if self._dispatcher is None else self._dispatcher.detach(worker.index)
