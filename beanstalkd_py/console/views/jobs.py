@@ -15,6 +15,8 @@ from beanstalkd_py.client.replies import listed_job
 from beanstalkd_py.console.target import Target, features_of
 from beanstalkd_py.console.views.bodies import Body, shape_of
 
+ANY = "any"
+"""All states, as list-jobs names them."""
 PAGE_ROWS = 1000
 BUDGET_S = 0.15
 """A filtered page ends after this time, even if it has fewer jobs than asked for."""
@@ -27,7 +29,7 @@ class JobFilter:
     """Which jobs to list. Ages are seconds; `body` is text in the body."""
 
     tube: str
-    state: str = "any"
+    state: str = ANY
     min_age: int = 0
     max_age: int | None = None
     min_pri: int = 0
@@ -131,7 +133,7 @@ def _page(
 
 
 def _near_the_heads(connection: Connection, wanted: JobFilter) -> list[ListedJob]:
-    states = FREE_STATES if wanted.state == "any" else (wanted.state,)
+    states = FREE_STATES if wanted.state == ANY else (wanted.state,)
     ids: set[int] = set()
     for state in states:
         if state in FREE_STATES:
@@ -146,7 +148,7 @@ def _near_the_heads(connection: Connection, wanted: JobFilter) -> list[ListedJob
         if reply is NOT_FOUND or body is NOT_FOUND:
             continue
         stats = parse(reply.body)
-        if wanted.state in ("any", stats["state"]):
+        if wanted.state in (ANY, stats["state"]):
             found.append(_listed(stats, len(body.body)))
     return found
 

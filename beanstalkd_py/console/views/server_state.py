@@ -111,7 +111,7 @@ def connections(target: Target, tube: str, limit: int) -> list[ConnectionView]:
 
 
 def holder(target: Target, job: int) -> ConnectionView | None:
-    """Return the connection that has reserved a job, if a control socket tells."""
+    """Return the connection that has reserved a job, if a control socket reports it."""
     try:
         return next(
             (row for row in connections(target, "", MOST_CONNECTIONS) if job in row.reserved), None
