@@ -469,6 +469,10 @@ ENDPOINTS = (
     _read("schedules", lambda visit, pages: {"schedules": server_state.schedules(pages.target)}),
     _read("policies", lambda visit, pages: {"policies": server_state.policies(pages.target)}),
     _read("binlog", lambda visit, pages: server_state.binlog(pages.target)),
+    _read(
+        "replication",
+        lambda visit, pages: {"replication": server_state.replication(pages.target)},
+    ),
     _read("doctor", lambda visit, pages: {"findings": server_state.doctor(pages.target)}),
     _read("operations", lambda visit, pages: {"operations": pages.shown_operations()}),
     Endpoint("POST", "operations", Role.OPERATE, _begin),

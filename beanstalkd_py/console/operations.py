@@ -7,9 +7,10 @@ O3  A stop takes effect between two batches; what was done until then stays done
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import gevent
@@ -17,10 +18,16 @@ import gevent
 from beanstalkd_py import errors
 from beanstalkd_py.admin import jobs as job_commands
 from beanstalkd_py.admin.connection import Connection
-from beanstalkd_py.admin.job_record import put_command
 from beanstalkd_py.admin.move import MoveResult, move
 from beanstalkd_py.admin.rate_limiter import RateLimiter
-from beanstalkd_py.admin.statistics import FREE_STATES, job_stats, tube_stats
+from beanstalkd_py.admin.statistics import (
+    BURIED,
+    DELAYED,
+    FREE_STATES,
+    READY,
+    job_stats,
+    tube_stats,
+)
 from beanstalkd_py.admin.truncate import TruncateResult, truncate
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.console.access.accounts import Role
@@ -38,6 +45,7 @@ REPORT_S = 0.25
 """Least time between two reports of the progress of an operation."""
 BATCH_JOBS = 100
 MOST_IDS = 10_000
+TO_BURY = (READY, DELAYED)
 U32_MAX = 2**32 - 1
 PAUSE_MAX_S = 365 * 24 * 3600
 COMPACT_RATIO = 1.1
@@ -285,17 +293,22 @@ def _in_batches(
     return changed
 
 
+def _bury(connection: Connection, ids: Sequence[int]) -> list[str]:
+    found = job_stats(connection, ids)
+    return job_commands.bury(connection, [job.id for job in found if job and job.state in TO_BURY])
+
+
 # --- tubes ---------------------------------------------------------------------------------------
 
 
 def _plan_kick(target: Target, arguments: Arguments) -> Plan:
     if "ids" in arguments:
-        return _plan_ids("Make ready:", ("buried", "delayed"))(target, arguments)
+        return _plan_ids("Make ready:", (BURIED, DELAYED))(target, arguments)
     tube = _tube(arguments)
     bound = _number(arguments, "count", 1, U32_MAX, None)
     with target.connection() as connection:
         stats = tube_stats(connection, tube)
-    state = "buried" if stats.buried else "delayed"
+    state = BURIED if stats.buried else DELAYED
     count = min(bound, stats.buried or stats.delayed)
     return Plan(count, f"Make {counted(count, f'{state} job')} of {tube} ready")
 
@@ -316,10 +329,11 @@ def _redriven(target: Target, arguments: Arguments) -> list[int]:
     if isinstance(shape, str):
         groups = dead_letters(target, tube, shape).groups
         return next((group.ids for group in groups if group.shape == shape), [])
-    if arguments.get("ids") is not None:
-        return _ids(arguments)
     with target.connection() as connection:
-        return [job.id for job in all_jobs(connection, JobFilter(tube, "buried"))]
+        if arguments.get("ids") is None:
+            return [job.id for job in all_jobs(connection, JobFilter(tube, BURIED))]
+        found = job_stats(connection, _ids(arguments))
+        return [job.id for job in found if job and (job.tube, job.state) == (tube, BURIED)]
 
 
 def _plan_redrive(target: Target, arguments: Arguments) -> Plan:
@@ -352,28 +366,27 @@ def _run_pause(target: Target, arguments: Arguments, progress: Progress) -> str:
     return f"Paused {_tube(arguments)} for {seconds} s"
 
 
-def _put_values(arguments: Arguments) -> tuple[str, bytes]:
+def _put_values(arguments: Arguments) -> tuple[bytes, dict[str, int]]:
     body = arguments.get("body")
     if not isinstance(body, str):
         raise errors.ToolUsageError("body: give a text")
-    numbers = (
-        _number(arguments, "pri", 0, U32_MAX, 65536),
-        _number(arguments, "delay", 0, U32_MAX, 0),
-        _number(arguments, "ttr", 1, U32_MAX, 60),
-    )
-    return _tube(arguments), put_command(body.encode(), *numbers)
+    numbers = {
+        "pri": _number(arguments, "pri", 0, U32_MAX, 65536),
+        "delay_s": _number(arguments, "delay", 0, U32_MAX, 0),
+        "ttr_s": _number(arguments, "ttr", 1, U32_MAX, 60),
+    }
+    return body.encode(), numbers
 
 
 def _plan_put(target: Target, arguments: Arguments) -> Plan:
-    tube, _ = _put_values(arguments)
-    return Plan(1, f"Put a job into {tube}")
+    body, _ = _put_values(arguments)
+    return Plan(1, f"Put a job of {counted(len(body), 'byte')} into {_tube(arguments)}")
 
 
 def _run_put(target: Target, arguments: Arguments, progress: Progress) -> str:
-    tube, command = _put_values(arguments)
+    tube, (body, numbers) = _tube(arguments), _put_values(arguments)
     with target.connection() as connection:
-        connection.execute(b"use " + tube.encode()).expect(b"USING")
-        job = int(connection.execute(command).expect(b"INSERTED").values[0])
+        job = job_commands.put(connection, tube, body, **numbers)
     progress.add(1)
     return f"Put job {job} into {tube}"
 
@@ -392,32 +405,20 @@ def _run_move(target: Target, arguments: Arguments, progress: Progress) -> str:
     source, to = _tube(arguments), _tube(arguments, "to")
     result = MoveResult()
 
-    class Counting:
-        """Reports each batch, and ends the move after a stop."""
+    @contextlib.contextmanager
+    def counting() -> Iterator[None]:
+        before = result.moved
+        yield
+        progress.add(result.moved - before)
 
-        def __enter__(self) -> None:
-            if progress.is_stopped:
-                raise _StoppedError
-            self.before = result.moved
-
-        def __exit__(self, *_: object) -> None:
-            progress.add(result.moved - self.before)
-
-    try:
-        with target.connection() as connection:
-            rate = _rate(arguments)
-            move(
-                *(connection, source, to, _states(arguments), None, rate),
-                result=result,
-                deferred=Counting,
-            )
-    except _StoppedError:
-        pass
+    with target.connection() as connection:
+        move(
+            *(connection, source, to, _states(arguments), None, _rate(arguments)),
+            result=result,
+            deferred=counting,
+            stopped=lambda: progress.is_stopped,
+        )
     return f"Moved {counted(result.moved, 'job')} from {source} to {to}"
-
-
-class _StoppedError(Exception):
-    """A user has stopped the operation."""
 
 
 def _plan_truncate(target: Target, arguments: Arguments) -> Plan:
@@ -555,8 +556,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "bury": _kind(
         "ids",
-        _plan_ids("Bury", ("ready", "delayed")),
-        _run_ids(job_commands.bury, "BURIED", "Buried"),
+        _plan_ids("Bury", TO_BURY),
+        _run_ids(_bury, "BURIED", "Buried"),
         can_stop=True,
     ),
     "redrive": _kind("tube ids shape rate", _plan_redrive, _run_redrive, can_stop=True),

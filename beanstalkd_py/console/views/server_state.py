@@ -164,6 +164,16 @@ def binlog(target: Target) -> BinlogView:
     return BinlogView(workers, about, history)
 
 
+def replication(target: Target) -> Row | None:
+    """Return the status of the replicator of a primary, None without replication or control."""
+    try:
+        with target.control_client() as control:
+            status: Row | None = control.ask("replication")
+            return status
+    except errors.ControlError:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class FindingView:
     check: str
