@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gevent import get_hub
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
-from werkzeug.routing import Map, Rule, UnicodeConverter
+from werkzeug.routing import BaseConverter, Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from beanstalkd_py import __version__, errors
@@ -145,7 +145,7 @@ def _checked_tube(tube: str) -> str:
     return tube
 
 
-class TubeConverter(UnicodeConverter):
+class TubeConverter(BaseConverter):
     """The rest of a path, which may begin with a slash."""
 
     part_isolating = False
@@ -407,6 +407,12 @@ def _job(visit: Visit, pages: ServerPages) -> object:
     }
 
 
+def _dead_letters(visit: Visit, pages: ServerPages) -> object:
+    if not visit.text("tube"):
+        return jobs.buried_tubes(pages.target)
+    return jobs.dead_letters(pages.target, visit.tube())
+
+
 def _connections(visit: Visit, pages: ServerPages) -> object:
     limit = visit.number("limit", 1000, server_state.MOST_CONNECTIONS)
     return {"connections": server_state.connections(pages.target, visit.text("tube"), limit)}
@@ -463,7 +469,7 @@ ENDPOINTS = (
     _read("jobs", _jobs),
     _read("jobs/<int:job>", _job),
     _read("connections", _connections),
-    _read("dead-letters", lambda visit, pages: jobs.dead_letters(pages.target, visit.tube())),
+    _read("dead-letters", _dead_letters),
     _read("history/topics", lambda visit, pages: {"topics": history.topics(pages.target)}),
     _read("history/messages", _history_messages),
     _read("schedules", lambda visit, pages: {"schedules": server_state.schedules(pages.target)}),

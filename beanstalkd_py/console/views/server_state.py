@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
@@ -20,6 +22,7 @@ from beanstalkd_py.admin.statistics import (
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.control import tube_stats
 from beanstalkd_py.doctor.examination import BOUNDED, Subject, examine
+from beanstalkd_py.doctor.finding import Verdict
 
 MOST_CONNECTIONS = 1000
 
@@ -141,11 +144,27 @@ def schedules(target: Target) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskView:
+    """Bytes of the file system of the binlog folder."""
+
+    size: int
+    free: int
+
+    @classmethod
+    def of(cls, folder: Path | None) -> DiskView | None:
+        if folder is None:
+            return None
+        usage = shutil.disk_usage(folder)
+        return cls(usage.total, usage.free)
+
+
+@dataclass(frozen=True, slots=True)
 class BinlogView:
     """`binlog` has the statistics of `stats` about it; `history` is None without an archiver."""
 
     workers: Sequence[Row] | None
     binlog: Statistics
+    disk: DiskView | None
     history: Row | None
 
 
@@ -161,7 +180,7 @@ def binlog(target: Target) -> BinlogView:
             history = control.ask("history")
     except errors.ControlError:
         pass
-    return BinlogView(workers, about, history)
+    return BinlogView(workers, about, DiskView.of(target.binlog), history)
 
 
 def replication(target: Target) -> Row | None:
@@ -182,6 +201,14 @@ class FindingView:
     remedy: str
 
 
+LEVELS = {
+    Verdict.OK: "ok",
+    Verdict.UNKNOWN: "unknown",
+    Verdict.WARNING: "advice",
+    Verdict.PROBLEM: "problem",
+}
+
+
 def doctor(target: Target) -> list[FindingView]:
     """Check the machine and the server; takes seconds."""
     subject = Subject(
@@ -195,5 +222,6 @@ def doctor(target: Target) -> list[FindingView]:
         timeout_s=10.0,
     )
     return [
-        FindingView(one.check, str(one.verdict), one.found, one.advice) for one in examine(subject)
+        FindingView(one.check, LEVELS[one.verdict], one.found, one.advice)
+        for one in examine(subject)
     ]
