@@ -22,12 +22,12 @@ const isGood = (outcome) => /^(ok|done|allowed|success)/i.test(String(outcome));
 const COLUMNS = [
   { key: "at", label: "Time", cell: (row) => html`<${DateTime} epoch=${row.at} />` },
   { key: "user", label: "User", cell: (row) => html`<span title=${row.address}>${row.user ?? "–"}</span>` },
-  { key: "address", label: "Address", hide: "medium", cell: (row) => html`<span class="mono">${row.address}</span>` },
+  { key: "address", label: "Address", hide: "large", cell: (row) => html`<span class="mono">${row.address}</span>` },
   { key: "server", label: "Server", hide: "narrow", cell: (row) => row.server ?? html`<span class="faint">–</span>` },
   { key: "action", label: "Action", cell: (row) => html`<b>${row.action}</b>` },
   { key: "arguments", label: "Arguments", hide: "narrow", className: "cell-wrap", cell: (row) => html`<span class="mono">${textOf(row.arguments)}</span>` },
   { key: "change", label: "Before and after", hide: "narrow", className: "cell-wrap", cell: change },
-  { key: "outcome", label: "Outcome", className: "cell-wrap", cell: (row) => html`<${Badge} kind=${isGood(row.outcome) ? "good" : "danger"}>${String(row.outcome)}<//>` },
+  { key: "outcome", label: "Outcome", className: "cell-wrap", cell: (row) => (isGood(row.outcome) ? html`<${Badge} kind="good">${row.outcome}<//>` : html`<span class="danger-text">${String(row.outcome)}</span>`) },
 ];
 
 export function AuditPage() {

@@ -21,7 +21,7 @@ const ROLE_TESTS = {
 const columnsOf = (server) => [
   { key: "address", label: "Address", width: 190, narrowWidth: 150, cell: (row) => html`<span class="mono" title=${"Connection " + row.id}>${row.address}</span>` },
   { key: "waiting", label: "Waits", width: 100, numeric: true, sortBy: (row) => (waits(row) ? (row.waiting === true ? 0 : row.waiting) : -1), cell: (row) => html`<${Waiting} value=${row.waiting} />` },
-  { key: "reserved", label: "Holds jobs", width: 240, numeric: true, className: "cell-left", sortBy: (row) => row.reserved?.length ?? 0, cell: (row) => html`<${JobLinks} server=${server} ids=${row.reserved ?? []} />` },
+  { key: "reserved", label: "Holds jobs", width: 230, sortBy: (row) => row.reserved?.length ?? 0, cell: (row) => html`<${JobLinks} server=${server} ids=${row.reserved ?? []} />` },
   { key: "watched", label: "Watches", className: "cell-name", sortBy: (row) => (row.watched ?? []).join(), cell: (row) => html`<${TubeLinks} server=${server} tubes=${row.watched ?? []} />` },
   { key: "used", label: "Puts into", width: 180, hide: "narrow", cell: (row) => row.used && html`<${TubeLink} server=${server} tube=${row.used} />` },
 ];

@@ -14,13 +14,13 @@ import { Count, Duration, JobLink } from "/static/parts/values.js";
 function Group({ group, server, tube, onDone }) {
   const session = useSession();
   const openAction = useAction();
-  const part = group.ids.length < group.count ? " (the first " + group.ids.length + ")" : "";
+  const part = group.ids.length < group.count ? " the first " + group.ids.length : "";
   const redrive = () => openAction({
-    kind: "redrive", button: "Redrive", title: "Redrive jobs of this shape" + part, arguments: { tube, ids: group.ids }, fields: [rateField], done: onDone,
+    kind: "redrive", button: "Redrive", title: "Redrive" + (part || " all") + " jobs of this shape", arguments: { tube, ids: group.ids }, fields: [rateField], done: onDone,
     note: "The jobs are kicked and become ready again, at most as many per second as given.",
   });
   const remove = () => openAction({
-    kind: "delete", button: "Delete", danger: true, title: "Delete jobs of this shape" + part, tube, arguments: { ids: group.ids }, done: onDone,
+    kind: "delete", button: "Delete", danger: true, title: "Delete" + (part || " all") + " jobs of this shape", tube, arguments: { ids: group.ids }, done: onDone,
     note: "The jobs are deleted. This cannot be undone.",
   });
   return html`<section class="card dead-group" aria-label=${"Jobs of the shape " + group.shape}>

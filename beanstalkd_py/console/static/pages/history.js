@@ -85,8 +85,8 @@ export function HistoryPage({ server, query }) {
       <button class="button small" disabled=${!positions.length} onClick=${() => setPositions((old) => old.slice(0, -1))}>Newer</button>
       <span>Page ${positions.length + 1}</span>
       <button class="button small" disabled=${next == null} onClick=${() => setPositions((old) => [...old, next])}>Older</button></nav>`;
-  return html`<${Page} title="History" label=${tube ? "History of " + tube : "History"}
-    badges=${topics.data && html`<span class="page-note">${counted(topics.data.topics.reduce((sum, one) => sum + one.messages, 0), "ended job")}</span>`}
+  return html`<${Page} title=${tube ? html`History of <span class="tube-name">${tube}</span>` : "History"} trail=${tube ? { href: pathOf(server, "history"), text: "History" } : null} label=${tube ? "History of " + tube : "History"}
+    badges=${!tube && topics.data && html`<span class="page-note">${counted(topics.data.topics.reduce((sum, one) => sum + one.messages, 0), "ended job")}</span>`}
     actions=${tube && may(session, "replay") && html`<button class="button" onClick=${replay}>Replay</button>`}>
     <${TubeNames} id="tube-names" also=${(topics.data?.topics ?? []).slice(0, 200).map((one) => one.tube)} />
     <${FilterBar} label="Search the history">
@@ -95,10 +95,9 @@ export function HistoryPage({ server, query }) {
       <${FilterText} label="From" type="datetime-local" value=${from} onChange=${set("from")} />
       <${FilterText} label="To" type="datetime-local" value=${to} onChange=${set("to")} />
       <${FilterSelect} label="End" value=${event} onChange=${set("event")} options=${EVENTS} />
-      ${tube && html`<a class="button" href=${pathOf(server, "history")}>All tubes</a>`}
     <//>
     ${tube || key
-      ? html`<${Section} title=${tube ? "Ended jobs of " + tube : "Ended jobs"} flush=${true}><${Messages} server=${server} path=${path} pager=${pager} /><//>`
+      ? html`<${Section} title="Ended jobs" flush=${true}><${Messages} server=${server} path=${path} pager=${pager} /><//>`
       : html`<${WhenLoaded} source=${topics}>${(data) => html`<${Topics} server=${server} topics=${data.topics} />`}<//>`}
   <//>`;
 }

@@ -27,12 +27,10 @@ function Choice({ server }) {
 export function JobsPage({ server, query }) {
   const { tube, ...filters } = query;
   const go = (next) => navigate(pathOf(server, "jobs", null, next), { replace: true });
+  const choice = html`<${FilterText} label="Tube" value=${tube ?? ""} onChange=${(value) => go({ ...filters, tube: value })} list="tube-names" placeholder="name of a tube" search=${!tube} delayMs=${500} />`;
   return html`<${Page} title="Jobs" label=${tube ? "Jobs of " + tube : "Jobs"} fill=${Boolean(tube)}
     badges=${tube && html`<span class="page-note">of <a class="tube-name" href=${tubePath(server, tube)}>${tube}</a></span>`}>
     <${TubeNames} id="tube-names" />
-    <${FilterBar} label="Choose a tube">
-      <${FilterText} label="Tube" value=${tube ?? ""} onChange=${(value) => go({ ...filters, tube: value })} list="tube-names" placeholder="name of a tube" search=${!tube} delayMs=${500} />
-    <//>
-    ${tube ? html`<${JobTable} server=${server} tube=${tube} filters=${filters} fill=${true} onFilters=${(next) => go({ ...next, tube })} />` : html`<${Choice} server=${server} />`}
+    ${tube ? html`<${JobTable} before=${choice} server=${server} tube=${tube} filters=${filters} fill=${true} onFilters=${(next) => go({ ...next, tube })} />` : html`<${FilterBar} label="Choose a tube">${choice}<//><${Choice} server=${server} />`}
   <//>`;
 }

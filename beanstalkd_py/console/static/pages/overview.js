@@ -30,7 +30,7 @@ function Totals({ live, server }) {
     <${Figure} label="Connections"><${Count} value=${Number(stats["current-connections"] ?? 0)} zero=${false} /><//>
     <${Figure} label="Consumers waiting"><${Count} value=${Number(stats["current-waiting"] ?? 0)} zero=${false} /><//>
     <${Figure} label="CPU">${rates.cpu == null ? "–" : Math.round(rates.cpu * 100) + "%"}<//>
-    <${Figure} label="Running since" title=${longNumber(Number(stats.uptime)) + " seconds"}>${shortDuration(Number(stats.uptime))}<//>
+    <${Figure} label="Uptime" title=${longNumber(Number(stats.uptime)) + " seconds"}>${shortDuration(Number(stats.uptime))}<//>
   <//>`;
 }
 
@@ -41,7 +41,7 @@ function busiestColumns(server) {
     { key: "ready", label: "Ready", numeric: true, cell: (row) => html`<${Count} value=${row.ready} />` },
     { key: "putsPerS", label: "Puts/s", numeric: true, cell: (row) => html`<${Rate} value=${row.putsPerS} />` },
     { key: "reservesPerS", label: "Reserves/s", numeric: true, cell: (row) => html`<${Rate} value=${row.reservesPerS} />`, hide: "narrow" },
-    { key: "deletesPerS", label: "Deletes/s", numeric: true, cell: (row) => html`<${Rate} value=${row.deletesPerS} />`, hide: "narrow" },
+    { key: "deletesPerS", label: "Deletes/s", numeric: true, cell: (row) => html`<${Rate} value=${row.deletesPerS} />`, hide: "large" },
   ];
 }
 

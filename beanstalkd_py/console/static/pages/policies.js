@@ -1,11 +1,11 @@
 import { html } from "/static/preact.js";
 import { useData } from "/static/api.js";
-import { keyLabel } from "/static/formatting.js";
 import { may, useSession } from "/static/session.js";
 import { useAction } from "/static/parts/action_dialog.js";
 import { Empty, WhenLoaded } from "/static/parts/notices.js";
 import { Page } from "/static/parts/page.js";
 import { DataTable } from "/static/parts/table.js";
+import { labelOf, valueOf } from "/static/parts/units.js";
 import { Badge } from "/static/parts/values.js";
 
 const SETTINGS = [
@@ -44,7 +44,7 @@ export function PoliciesPage({ server }) {
   const columns = [
     { key: "tube", label: "Pattern", cell: (row) => html`<span class="tube-name">${row.tube}</span>` },
     { key: "settings", label: "Settings", className: "cell-wrap", cell: (row) => settingsOf(row).length
-      ? html`<span class="settings">${settingsOf(row).map(([key, value]) => html`<span key=${key} class="setting" title=${key}><span class="faint">${keyLabel(key)}</span> ${textOf(value)}</span>`)}</span>`
+      ? html`<span class="settings">${settingsOf(row).map(([key, value]) => html`<span key=${key} class="setting" title=${key}><span class="faint">${labelOf(key)}</span> ${valueOf(key, value)}</span>`)}</span>`
       : html`<span class="faint">none: exempt from other policies</span>` },
     { key: "from", label: "Set", cell: (row) => html`<${Badge} kind=${row.from === "online" ? "accent" : "neutral"}>${row.from === "online" ? "online" : "in the file"}<//>` },
     ...(may(session, "policy-set") ? [{ key: "actions", label: "Actions", plain: true, cell: (row) => html`<span class="buttons">

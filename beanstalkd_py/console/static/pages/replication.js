@@ -1,25 +1,20 @@
 import { html } from "/static/preact.js";
 import { useData } from "/static/api.js";
-import { keyLabel, longNumber, shortNumber } from "/static/formatting.js";
+import { keyLabel } from "/static/formatting.js";
 import { Empty, WhenLoaded } from "/static/parts/notices.js";
 import { Facts, Page, Section } from "/static/parts/page.js";
 import { DataTable } from "/static/parts/table.js";
-import { Badge, Time } from "/static/parts/values.js";
+import { labelOf, valueOf } from "/static/parts/units.js";
+import { Badge } from "/static/parts/values.js";
 
 const isTable = (value) => Array.isArray(value) && value.length > 0 && value.every((one) => one && typeof one === "object" && !Array.isArray(one));
 
-function cell(key, value) {
-  if (value == null) return html`<span class="faint">–</span>`;
-  if (/primary$/.test(key) && typeof value === "boolean") return html`<${Badge} kind=${value ? "accent" : "neutral"}>${value ? "primary" : "standby"}<//>`;
-  if (typeof value === "boolean") return value ? "yes" : "no";
-  if (typeof value === "number" && value > 1e9 && /time|(_|-|^)at$|complete/.test(key)) return html`<${Time} epoch=${value} />`;
-  if (typeof value === "number") return html`<span title=${longNumber(value)}>${shortNumber(value)}</span>`;
-  return Array.isArray(value) ? value.join(", ") : typeof value === "object" ? JSON.stringify(value) : String(value);
-}
+const cellOf = (key, value) =>
+  /primary$/.test(key) && typeof value === "boolean" ? html`<${Badge} kind=${value ? "accent" : "neutral"}>${value ? "primary" : "standby"}<//>` : valueOf(key, value);
 
 const columnsOf = (rows) =>
   [...new Set(rows.flatMap((row) => Object.keys(row)))].map((key) => ({
-    key, label: /^is.primary$/.test(key) ? "Role" : keyLabel(key.replace(/[-_]s$/, "")), numeric: rows.every((row) => typeof row[key] === "number"), cell: (row) => cell(key, row[key]),
+    key, label: /^is.primary$/.test(key) ? "Role" : labelOf(key), numeric: rows.every((row) => typeof row[key] === "number"), cell: (row) => cellOf(key, row[key]),
   }));
 
 export function ReplicationPage({ server }) {
@@ -29,7 +24,7 @@ export function ReplicationPage({ server }) {
     const entries = Object.entries(data.replication);
     const facts = Object.fromEntries(entries.filter(([, value]) => !isTable(value)));
     return html`
-      <${Section} title="State"><${Facts} values=${facts} show=${Object.fromEntries(Object.keys(facts).filter((key) => typeof facts[key] !== "object").map((key) => [key, (value) => cell(key, value)]))} /><//>
+      <${Section} title="State"><${Facts} values=${facts} /><//>
       ${entries.filter(([, value]) => isTable(value)).map(([key, rows]) => html`<${Section} key=${key} title=${keyLabel(key)} flush=${true}>
         <${DataTable} label=${keyLabel(key)} columns=${columnsOf(rows)} rows=${rows} rowKey=${(row) => row.address ?? JSON.stringify(row)} /><//>`)}`;
   }}<//><//>`;

@@ -69,8 +69,8 @@ function groupRows(tubes, separator, columns, sort, opened) {
 }
 
 function columnsOf(server, opened, onToggle) {
-  const count = (key, label, hide = null, title = null) => ({ key, label, numeric: true, width: 84, narrowWidth: 66, hide, title, cell: (row) => html`<${Count} value=${row[key]} />` });
-  const rate = (key, label) => ({ key, label, numeric: true, width: 92, hide: "medium", cell: (row) => html`<${Rate} value=${row[key]} />` });
+  const count = (key, label, hide = null, title = null) => ({ key, label, numeric: true, width: 78, narrowWidth: 64, hide, title, cell: (row) => html`<${Count} value=${row[key]} />` });
+  const rate = (key, label, hide = "medium") => ({ key, label, numeric: true, width: 76, hide, cell: (row) => html`<${Rate} value=${row[key]} />` });
   return [
     {
       key: "tube", label: "Tube", className: "cell-name",
@@ -89,10 +89,10 @@ function columnsOf(server, opened, onToggle) {
     count("delayed", "Delayed", "medium"),
     count("buried", "Buried"),
     { key: "oldestReadyS", label: "Oldest", title: "How long the next ready job has waited", numeric: true, width: 84, hide: "narrow", cell: (row) => html`<${Duration} value=${row.oldestReadyS} />` },
-    count("waiting", "Waiting", "medium", "Consumers that wait for a job"),
+    count("waiting", "Waiting", "large", "Consumers that wait for a job"),
     rate("putsPerS", "Puts/s"),
     rate("reservesPerS", "Res./s"),
-    rate("deletesPerS", "Del./s"),
+    rate("deletesPerS", "Del./s", "large"),
   ];
 }
 

@@ -3,6 +3,9 @@ import { html, useEffect, useReducer, useRef, useState } from "/static/preact.js
 import { clock } from "/static/formatting.js";
 import { watchTheme } from "/static/theme.js";
 
+const SHORTEST_S = 60;
+const POINTS_UNTIL = 4;
+
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const lastOf = (values) => values[values.length - 1];
 
@@ -15,7 +18,7 @@ function optionsOf({ series, format, stepped }, width, height, onCursor) {
     padding: [8, 8, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
-    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.08, 1)] } },
+    scales: { x: { range: (_, first, last) => [Math.min(first, last - SHORTEST_S), last] }, y: { range: (_, low, high) => [0, Math.max(high * 1.08, 1)] } },
     axes: [
       { ...axis, size: 26, gap: 6, space: 90, values: (_, ticks) => ticks.map((tick) => clock(tick)) },
       { ...axis, size: 46, gap: 6, space: 34, values: (_, ticks) => ticks.map((tick) => format(tick)) },
@@ -23,7 +26,7 @@ function optionsOf({ series, format, stepped }, width, height, onCursor) {
     series: [
       {},
       ...series.map((one) => ({
-        label: one.label, stroke: css(one.color), width: 1.75, dash: one.dash, spanGaps: true, points: { show: false }, paths,
+        label: one.label, stroke: css(one.color), width: 1.75, dash: one.dash, spanGaps: true, points: { show: (plot) => plot.data[0].length < POINTS_UNTIL, size: 5 }, paths,
         fill: one.fill ? css(one.fill) : undefined,
       })),
     ],
@@ -54,7 +57,7 @@ export function Chart({ label, at, series, format, height = 200, stepped = false
   return html`<figure class="chart">
     <figcaption class="legend">
       ${series.map((one) => html`<span key=${one.label} class="legend-item"><span class="legend-line" style=${{ background: "var(" + one.color + ")" }}></span>${one.label} <b>${format(one.values[shownAt] ?? null)}</b></span>`)}
-      <span class="legend-time">${at[shownAt] ? clock(at[shownAt]) : ""}</span>
+      ${cursor != null && at[cursor] !== undefined && html`<span class="legend-time">${clock(at[cursor])}</span>`}
     </figcaption>
     <div ref=${container} role="img" aria-label=${label + ". Last values: " + summary}></div>
   </figure>`;

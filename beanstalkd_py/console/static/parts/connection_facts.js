@@ -24,7 +24,7 @@ export function Waiting({ value }) {
 export function ConnectionFacts({ server, connection }) {
   const others = Object.fromEntries(Object.entries(connection).filter(([key]) => !KNOWN.includes(key)));
   const known = Object.fromEntries(KNOWN.filter((key) => key in connection).map((key) => [key, connection[key]]));
-  return html`<${Facts} values=${{ ...known, ...others }} show=${{
+  return html`<${Facts} values=${{ ...known, ...others }} labels=${{ used: "Puts into", watched: "Watches", reserved: "Holds jobs", waiting: "Waits" }} show=${{
     used: (tube) => html`<${TubeLink} server=${server} tube=${tube} />`,
     watched: (tubes) => html`<${TubeLinks} server=${server} tubes=${tubes} />`,
     reserved: (ids) => html`<${JobLinks} server=${server} ids=${ids} />`,

@@ -1,7 +1,7 @@
 /* Jobs of a tube: filters, pages and selection. The server filters and pages. */
 import { html, useEffect, useMemo, useState } from "/static/preact.js";
 import { useData, withQuery } from "/static/api.js";
-import { counted } from "/static/formatting.js";
+import { counted, longNumber } from "/static/formatting.js";
 import { may, useSession } from "/static/session.js";
 import { useAction } from "/static/parts/action_dialog.js";
 import { FilterBar, FilterSelect, FilterText } from "/static/parts/filters.js";
@@ -26,20 +26,23 @@ function columnsOf(server, chosen, rows, onChoose, selectable) {
     ...(selectable ? [choice] : []),
     { key: "id", label: "Job", width: 110, narrowWidth: 96, cell: (row) => html`<${JobLink} server=${server} id=${row.id} />` },
     { key: "state", label: "State", width: 100, cell: (row) => html`<${State} state=${row.state} />` },
-    { key: "pri", label: "Priority", numeric: true, width: 100, cell: (row) => html`<${Count} value=${row.pri} zero=${false} />` },
+    { key: "pri", label: "Priority", numeric: true, width: 100, cell: (row) => longNumber(row.pri) },
     time("age", "Age"),
-    time("time_left", "Time left", "narrow", "Of a reserved job until its time to run ends, of a delayed job until it is ready"),
+    {
+      ...time("time_left", "Time left", "narrow", "Of a reserved job until its time to run ends, of a delayed job until it is ready"),
+      cell: (row) => html`<${Duration} value=${row.state === "reserved" || row.state === "delayed" ? row.time_left : null} />`,
+    },
     time("ttr", "TTR", "medium", "Time to run"),
     number("reserves", "Reserves", "narrow"),
     number("timeouts", "Timeouts", "medium"),
-    number("releases", "Releases", "medium"),
+    number("releases", "Releases", "large"),
     number("buries", "Buries", "medium"),
-    number("kicks", "Kicks", "medium"),
+    number("kicks", "Kicks", "large"),
     { key: "size", label: "Size", numeric: true, width: 90, hide: "narrow", cell: (row) => html`<${Size} value=${row.size} />` },
   ];
 }
 
-export function JobTable({ server, tube, filters, onFilters, fill = false, searchKey = true }) {
+export function JobTable({ server, tube, filters, onFilters, fill = false, before = null }) {
   const session = useSession();
   const openAction = useAction();
   const [limit, setLimit] = useState("100");
@@ -90,7 +93,8 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, searc
   };
   return html`<div class=${"job-table" + (fill ? " job-table-fill" : "")}>
     <${FilterBar} label="Filter jobs">
-      <${FilterText} label="Body contains" value=${filters.body ?? ""} onChange=${set("body")} search=${searchKey} placeholder="text in the body" />
+      ${before}
+      <${FilterText} label="Body contains" value=${filters.body ?? ""} onChange=${set("body")} search=${true} placeholder="text in the body" />
       <${FilterSelect} label="State" value=${filters.state || "any"} onChange=${set("state")} options=${STATES} />
       ${more
         ? html`<${FilterText} label="Min. age (s)" type="number" value=${filters.min_age ?? ""} onChange=${set("min_age")} />

@@ -6,7 +6,7 @@ export const operationState = (one) => (one.error ? "failed" : one.ended ? "done
 
 export function Progress({ operation }) {
   const { done, total, ended } = operation;
-  const share = total ? Math.min(1, done / total) : ended ? 1 : null;
+  const share = total ? Math.min(1, done / total) : operation.error ? 0 : ended ? 1 : null;
   const exact = longNumber(done) + (total != null ? " of " + longNumber(total) : "");
   return html`<span class="progress-line" title=${exact}>
     <progress aria-label=${"Progress of " + operation.kind + " " + (operation.target ?? "")} max="1" value=${share}></progress>

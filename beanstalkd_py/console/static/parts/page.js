@@ -1,6 +1,6 @@
 /* The frame of a page: heading, actions, sections, facts. */
 import { html, useEffect, useRef } from "/static/preact.js";
-import { keyLabel, longNumber, shortNumber } from "/static/formatting.js";
+import { labelOf, valueOf } from "/static/parts/units.js";
 
 export function Page({ title, label = title, trail = null, actions = null, badges = null, fill = false, wide = true, children }) {
   const heading = useRef(null);
@@ -33,19 +33,12 @@ export const Figure = ({ label, title = null, tone = null, href = null, children
 
 export const Figures = ({ children }) => html`<dl class="figures">${children}</dl>`;
 
-const plain = (value) => {
-  if (value === null || value === undefined || value === "") return html`<span class="faint">–</span>`;
-  if (typeof value === "boolean") return value ? "yes" : "no";
-  if (typeof value === "number") return html`<span title=${longNumber(value)}>${Math.abs(value) >= 1e6 ? shortNumber(value) : longNumber(value)}</span>`;
-  if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return value.length ? value.join(", ") : html`<span class="faint">none</span>`;
-  if (typeof value === "object") return html`<${Facts} values=${value} />`;
-  return String(value);
-};
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
-/* All keys and values of an object; `show` overrides single values. */
-export const Facts = ({ values, show = {}, skip = [] }) =>
+/* All keys and values of an object; `show` and `labels` override single values and labels. */
+export const Facts = ({ values, show = {}, labels = {}, skip = [] }) =>
   html`<dl class="facts">
     ${Object.entries(values)
       .filter(([key]) => !skip.includes(key))
-      .map(([key, value]) => html`<div key=${key}><dt title=${key}>${keyLabel(key)}</dt><dd>${show[key] ? show[key](value) : plain(value)}</dd></div>`)}
+      .map(([key, value]) => html`<div key=${key}><dt title=${key}>${labels[key] ?? labelOf(key)}</dt><dd>${show[key] ? show[key](value) : isObject(value) ? html`<${Facts} values=${value} />` : valueOf(key, value)}</dd></div>`)}
   </dl>`;

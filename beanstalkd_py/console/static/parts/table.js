@@ -1,6 +1,6 @@
 /* A table with sorting, arrow keys and selection. Long tables render only the visible rows.
    A column is {key, label, cell(row), sortBy(row), numeric, width, hide, title}; `hide` is the widest
-   screen that does without the column: "narrow" or "medium". */
+   screen that does without the column: "narrow", "medium" or "large". */
 import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "/static/preact.js";
 
 const VIRTUAL_FROM = 150;
@@ -10,23 +10,20 @@ export const ROW_HEIGHT = 34;
 
 const NARROW = matchMedia("(max-width: 719px)");
 const MEDIUM = matchMedia("(max-width: 1079px)");
-const screenWidth = () => (NARROW.matches ? "narrow" : MEDIUM.matches ? "medium" : "wide");
+const LARGE = matchMedia("(max-width: 1439px)");
+const screenWidth = () => (NARROW.matches ? "narrow" : MEDIUM.matches ? "medium" : LARGE.matches ? "large" : "wide");
 
 export function useScreenWidth() {
   const [width, setWidth] = useState(screenWidth);
   useEffect(() => {
     const update = () => setWidth(screenWidth());
-    NARROW.addEventListener("change", update);
-    MEDIUM.addEventListener("change", update);
-    return () => {
-      NARROW.removeEventListener("change", update);
-      MEDIUM.removeEventListener("change", update);
-    };
+    [NARROW, MEDIUM, LARGE].forEach((media) => media.addEventListener("change", update));
+    return () => [NARROW, MEDIUM, LARGE].forEach((media) => media.removeEventListener("change", update));
   }, []);
   return width;
 }
 
-const HIDDEN_ON = { wide: [], medium: ["medium"], narrow: ["medium", "narrow"] };
+const HIDDEN_ON = { wide: [], large: ["large"], medium: ["large", "medium"], narrow: ["large", "medium", "narrow"] };
 
 const compare = (a, b) => {
   if (a === b) return 0;
