@@ -1,5 +1,5 @@
 /* The console: session, router and layout. */
-import { html, render, useCallback, useEffect, useState } from "/static/preact.js";
+import { html, render, useCallback, useEffect, useRef, useState } from "/static/preact.js";
 import { get, post, whenLoggedOut } from "/static/api.js";
 import { Live, LiveContext, useLive } from "/static/live.js";
 import { followLinks, navigate, pathOf, useRoute } from "/static/route.js";
@@ -103,6 +103,13 @@ function Layout({ route, session, theme, onTheme, onLogout }) {
     return () => state.stop();
   }, [server]);
   useEffect(() => setMenu(false), [route]);
+  const pagePath = pathOf(route.server ?? 0, route.page, route.name);
+  const shownPath = useRef(pagePath);
+  useEffect(() => {
+    // Screen readers and the keyboard continue at the new page.
+    if (shownPath.current !== pagePath) document.getElementById("content").focus({ preventScroll: true });
+    shownPath.current = pagePath;
+  }, [pagePath]);
   const close = useCallback(() => setDialog(null), []);
   const onPalette = useCallback(() => setDialog("palette"), []);
   const onKeys = useCallback(() => setDialog("keys"), []);

@@ -38,7 +38,7 @@ export function AuditPage() {
   return html`<${Page} title="Audit log" badges=${html`<span class="page-note">Every change that was made with this console, newest first.</span>`}>
     <${FilterBar} label="Filter the audit log"><${FilterText} label="Contains" value=${text} onChange=${setText} search=${true} placeholder="user, action or tube" delayMs=${80} /><//>
     <${WhenLoaded} source=${source}>${({ entries }) => html`<div class="card card-flush">
-      <${DataTable} label="Audit log" columns=${COLUMNS} rows=${entries.filter(matches)} rowKey=${(row) => row.at + row.action + row.address}
+      <${DataTable} cards=${true} label="Audit log" columns=${COLUMNS} rows=${entries.filter(matches)} rowKey=${(row) => row.at + row.action + row.address}
         empty=${html`<${Empty} title=${text ? "No entry matches." : "No entries."}>Logins and changes appear here with user, address and outcome.<//>`} /></div>
       ${(positions.length > 0 || entries.length > 0) && html`<nav class="pager" aria-label="Pages of the audit log">
         <button class="button small" disabled=${!positions.length} onClick=${() => setPositions((old) => old.slice(0, -1))}>Newer</button>

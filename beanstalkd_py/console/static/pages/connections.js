@@ -47,7 +47,7 @@ export function ConnectionsPage({ server, query }) {
     <//>
     ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
     ${source.loading && html`<${Loading} />`}
-    ${source.data && html`<${DataTable} label="Connections" fill=${rows.length > 0} columns=${columns} rows=${rows} rowKey=${(row) => row.id} sort=${sort} onSort=${onSort}
+    ${source.data && html`<${DataTable} label="Connections" minWidth=${720} fill=${rows.length > 0} columns=${columns} rows=${rows} rowKey=${(row) => row.id} sort=${sort} onSort=${onSort}
       empty=${html`<${Empty} title="No connections.">Clients appear here when they connect: consumers with the jobs that they hold, and producers with their tube.<//>`} />`}
   <//>`;
 }

@@ -49,7 +49,7 @@ export function OperationsPage({ server }) {
   return html`<${Page} title="Operations">
     ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
     ${source.loading && html`<${Loading} />`}
-    ${source.data && html`<div class="card card-flush"><${DataTable} label="Operations" columns=${columns} rows=${rows} rowKey=${(row) => row.id}
+    ${source.data && html`<div class="card card-flush"><${DataTable} cards=${true} label="Operations" columns=${columns} rows=${rows} rowKey=${(row) => row.id}
       empty=${html`<${Empty} title="No operations.">Kicks, moves, redrives and other changes that are made with this console appear here with their progress.<//>`} /></div>`}
   <//>`;
 }

@@ -23,10 +23,10 @@ function Totals({ live, server }) {
     <${Figure} label="Reserved"><${Count} value=${jobs("reserved")} zero=${false} /><//>
     <${Figure} label="Delayed"><${Count} value=${jobs("delayed")} zero=${false} /><//>
     <${Figure} label="Buried" tone=${jobs("buried") ? "warning" : null} href=${jobs("buried") ? pathOf(server, "dead-letters") : null}><${Count} value=${jobs("buried")} zero=${false} /><//>
-    <${Figure} label="Puts per second" title=${per(rates.puts)}>${shortRate(rates.puts)}<//>
-    <${Figure} label="Reserves per second" title=${per(rates.reserves)}>${shortRate(rates.reserves)}<//>
-    <${Figure} label="Deletes per second" title=${per(rates.deletes)}>${shortRate(rates.deletes)}<//>
-    <${Figure} label="Timeouts per second" title=${per(rates.timeouts)} tone=${rates.timeouts > 0 ? "warning" : null}>${shortRate(rates.timeouts)}<//>
+    <${Figure} label="Puts/s" title=${per(rates.puts)}>${shortRate(rates.puts)}<//>
+    <${Figure} label="Reserves/s" title=${per(rates.reserves)}>${shortRate(rates.reserves)}<//>
+    <${Figure} label="Deletes/s" title=${per(rates.deletes)}>${shortRate(rates.deletes)}<//>
+    <${Figure} label="Timeouts/s" title=${per(rates.timeouts)} tone=${rates.timeouts > 0 ? "warning" : null}>${shortRate(rates.timeouts)}<//>
     <${Figure} label="Connections"><${Count} value=${Number(stats["current-connections"] ?? 0)} zero=${false} /><//>
     <${Figure} label="Consumers waiting"><${Count} value=${Number(stats["current-waiting"] ?? 0)} zero=${false} /><//>
     <${Figure} label="CPU">${rates.cpu == null ? "–" : Math.round(rates.cpu * 100) + "%"}<//>

@@ -54,7 +54,7 @@ export function PoliciesPage({ server }) {
   return html`<${Page} title="Policies" badges=${html`<span class="page-note">The first pattern that matches a tube applies.</span>`}
     actions=${may(session, "policy-set") && html`<button class="button primary" onClick=${() => edit(null)}>Set a policy</button>`}>
     <${WhenLoaded} source=${source}>${(data) => html`<div class="card card-flush">
-      <${DataTable} label="Policies" columns=${columns} rows=${data.policies} rowKey=${(row) => row.from + " " + row.tube}
+      <${DataTable} cards=${true} label="Policies" columns=${columns} rows=${data.policies} rowKey=${(row) => row.from + " " + row.tube}
         empty=${html`<${Empty} title="No policies.">A policy limits tubes or gives them defaults. It appears here when it is set, or when the configuration file has a table [tube."PATTERN"].<//>`} /></div>`}<//>
   <//>`;
 }

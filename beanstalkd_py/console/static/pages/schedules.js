@@ -27,6 +27,6 @@ export function SchedulesPage({ server }) {
     ...(may(session, "schedule-run") ? [{ key: "run", label: "Action", plain: true, cell: (row) => html`<button class="button small" onClick=${() => run(row.name)} aria-label=${"Put now: the job of " + row.name}>Put now</button>` }] : []),
   ];
   return html`<${Page} title="Schedules"><${WhenLoaded} source=${source}>${(data) => html`<div class="card card-flush">
-    <${DataTable} label="Schedules" columns=${columns} rows=${data.schedules} rowKey=${(row) => row.name}
+    <${DataTable} cards=${true} label="Schedules" columns=${columns} rows=${data.schedules} rowKey=${(row) => row.name}
       empty=${html`<${Empty} title="No schedules.">A schedule puts a job at the times of a cron expression. It appears here after a reload when the configuration file has a table [schedule.NAME].<//>`} /></div>`}<//><//>`;
 }

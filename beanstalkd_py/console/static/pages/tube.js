@@ -80,9 +80,9 @@ export function TubePage({ server, name, features }) {
       <${Figure} label="Delayed"><${Count} value=${numbers.delayed} zero=${false} /><//>
       <${Figure} label="Buried" tone=${numbers.buried ? "warning" : null}><${Count} value=${numbers.buried} zero=${false} /><//>
       <${Figure} label="Oldest ready"><${Duration} value=${numbers.oldestReadyS} /><//>
-      <${Figure} label="Puts per second"><${Rate} value=${numbers.putsPerS} /><//>
-      <${Figure} label="Reserves per second"><${Rate} value=${numbers.reservesPerS} /><//>
-      <${Figure} label="Deletes per second"><${Rate} value=${numbers.deletesPerS} /><//>
+      <${Figure} label="Puts/s"><${Rate} value=${numbers.putsPerS} /><//>
+      <${Figure} label="Reserves/s"><${Rate} value=${numbers.reservesPerS} /><//>
+      <${Figure} label="Deletes/s"><${Rate} value=${numbers.deletesPerS} /><//>
       <${Figure} label="Producers"><${Count} value=${numbers.using} zero=${false} /><//>
       <${Figure} label="Consumers"><${Count} value=${numbers.watching} zero=${false} /><//>
       <${Figure} label="Consumers waiting"><${Count} value=${numbers.waiting} zero=${false} /><//>

@@ -9,10 +9,9 @@ const POINTS_UNTIL = 4;
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const lastOf = (values) => values[values.length - 1];
 
-function optionsOf({ series, format, stepped }, width, height, onCursor) {
+function optionsOf({ series, format }, width, height, onCursor) {
   const font = "11px " + css("--font");
   const axis = { stroke: css("--text-2"), font, grid: { stroke: css("--line"), width: 1 }, ticks: { show: false } };
-  const paths = stepped ? window.uPlot.paths.stepped({ align: 1 }) : undefined;
   return {
     width, height,
     padding: [8, 8, 0, 0],
@@ -26,15 +25,14 @@ function optionsOf({ series, format, stepped }, width, height, onCursor) {
     series: [
       {},
       ...series.map((one) => ({
-        label: one.label, stroke: css(one.color), width: 1.75, dash: one.dash, spanGaps: true, points: { show: (plot) => plot.data[0].length < POINTS_UNTIL, size: 5 }, paths,
-        fill: one.fill ? css(one.fill) : undefined,
+        label: one.label, stroke: css(one.color), width: 1.75, dash: one.dash, spanGaps: true, points: { show: (plot) => plot.data[0].length < POINTS_UNTIL, size: 5 },
       })),
     ],
     hooks: { setCursor: [(plot) => onCursor(plot.cursor.idx)] },
   };
 }
 
-export function Chart({ label, at, series, format, height = 200, stepped = false }) {
+function Plot({ label, at, series, format, height }) {
   const container = useRef(null);
   const plot = useRef(null);
   const [cursor, setCursor] = useState(null);
@@ -42,7 +40,7 @@ export function Chart({ label, at, series, format, height = 200, stepped = false
   useEffect(() => watchTheme(nextTheme), []);
   useEffect(() => {
     const element = container.current;
-    const options = optionsOf({ series, format, stepped }, element.clientWidth || 300, height, setCursor);
+    const options = optionsOf({ series, format }, element.clientWidth || 300, height, setCursor);
     plot.current = new window.uPlot(options, [at, ...series.map((one) => one.values)], element);
     const observer = new ResizeObserver(() => plot.current.setSize({ width: element.clientWidth, height }));
     observer.observe(element);
@@ -61,4 +59,9 @@ export function Chart({ label, at, series, format, height = 200, stepped = false
     </figcaption>
     <div ref=${container} role="img" aria-label=${label + ". Last values: " + summary}></div>
   </figure>`;
+}
+
+export function Chart({ height = 200, ...others }) {
+  if (others.at.length < 2) return html`<p class="chart-empty" style=${{ height: height + 24 + "px" }}>The line begins with the next values.</p>`;
+  return html`<${Plot} height=${height} ...${others} />`;
 }

@@ -1,6 +1,7 @@
 /* A table with sorting, arrow keys and selection. Long tables render only the visible rows.
    A column is {key, label, cell(row), sortBy(row), numeric, width, hide, title}; `hide` is the widest
-   screen that does without the column: "narrow", "medium" or "large". */
+   screen that does without the column: "narrow", "medium" or "large".
+   With `cards`, rows become cards on a phone and show all columns. */
 import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "/static/preact.js";
 
 const VIRTUAL_FROM = 150;
@@ -66,28 +67,34 @@ function HeaderCell({ column, sort, onSort }) {
   </th>`;
 }
 
-function moveFocus(container, event, count, scrollToRow) {
+function moveFocus(container, event, count, scrollToRow, wanted) {
   if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input:not([type=checkbox]), select, textarea")) return;
   const pageRows = Math.max(1, Math.floor(container.clientHeight / ROW_HEIGHT) - 2);
   const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: pageRows, PageUp: -pageRows, Home: -count, End: count };
   const move = moves[event.key];
   if (!move) return;
   const row = event.target.closest("tr[data-row]");
-  const from = row ? Number(row.dataset.row) : move > 0 ? -1 : 0;
+  // A key can repeat before the row of the last one is rendered.
+  const from = wanted.current ?? (row ? Number(row.dataset.row) : move > 0 ? -1 : 0);
   const to = Math.max(0, Math.min(count - 1, from + move));
   event.preventDefault();
   scrollToRow(to);
+  wanted.current = to;
   requestAnimationFrame(() => {
+    if (wanted.current !== to) return;
+    wanted.current = null;
     const target = container.querySelector('tr[data-row="' + to + '"]');
     target?.querySelector("a, button, input")?.focus({ preventScroll: true });
   });
 }
 
-export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = null, renderRow = null, empty = null, rowClass = null, fill = false }) {
+export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = null, renderRow = null, empty = null, rowClass = null, fill = false, cards = false, minWidth = null }) {
   const screen = useScreenWidth();
-  const shown = useMemo(() => columns.filter((one) => !HIDDEN_ON[screen].includes(one.hide)), [columns, screen]);
+  const shown = useMemo(() => (cards && screen === "narrow" ? columns : columns.filter((one) => !HIDDEN_ON[screen].includes(one.hide))), [columns, screen, cards]);
   const container = useRef(null);
   const virtual = fill || rows.length > VIRTUAL_FROM;
+  const wanted = useRef(null);
+  const rendered = useRef({ rows: null, shown: null, nodes: new Map() });
   const [range, setRange] = useState({ first: 0, height: 600 });
 
   const measure = useCallback(() => {
@@ -127,25 +134,35 @@ export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = 
       const classes = (column.numeric ? "numeric " : "") + (column.className ?? "");
       return at === 0 && column.rowHeader !== false
         ? html`<th scope="row" class=${classes}>${content}</th>`
-        : html`<td class=${classes}>${content}</td>`;
+        : html`<td class=${classes} data-label=${cards ? column.label : null}>${content}</td>`;
     });
+  // preact skips a row whose node is the same as before, so scrolling renders only the new rows.
+  if (rendered.current.rows !== rows || rendered.current.shown !== shown) rendered.current = { rows, shown, nodes: new Map() };
+  const { nodes } = rendered.current;
+  const nodeOf = (at) => {
+    const row = rows[at];
+    return (
+      renderRow?.(row, at, shown.length) ??
+      html`<tr key=${rowKey(row)} data-row=${at} aria-rowindex=${virtual ? at + 2 : null} class=${rowClass?.(row)}>${cells(row)}</tr>`
+    );
+  };
   const visible = [];
   for (let at = first; at < last; at += 1) {
-    const row = rows[at];
-    const custom = renderRow?.(row, at, shown.length);
-    visible.push(
-      custom ??
-        html`<tr key=${rowKey(row)} data-row=${at} aria-rowindex=${virtual ? at + 2 : null} class=${rowClass?.(row)}>${cells(row)}</tr>`,
-    );
+    let node = virtual ? nodes.get(at) : undefined;
+    if (!node) {
+      node = nodeOf(at);
+      nodes.set(at, node);
+    }
+    visible.push(node);
   }
   const gap = (height, key) => height > 0 && html`<tr key=${key} class="gap" aria-hidden="true"><td colspan=${shown.length} style=${{ height: height + "px" }}></td></tr>`;
   return html`<div
-    class=${"table-scroll" + (virtual ? " table-virtual" : "") + (fill ? " table-fill" : "")}
+    class=${"table-scroll" + (virtual ? " table-virtual" : "") + (fill ? " table-fill" : "") + (cards ? " table-cards" : "")}
     ref=${container} role="region" aria-label=${label} tabindex="0"
     onScroll=${virtual ? measure : null}
-    onKeyDown=${(event) => moveFocus(container.current, event, rows.length, scrollToRow)}
+    onKeyDown=${(event) => moveFocus(container.current, event, rows.length, scrollToRow, wanted)}
   >
-    <table aria-rowcount=${virtual ? rows.length + 1 : null}>
+    <table aria-rowcount=${virtual ? rows.length + 1 : null} style=${{ minWidth: minWidth ? minWidth + "px" : "100%" }}>
       <caption class="hidden">${label}</caption>
       ${virtual && html`<colgroup>${shown.map((one) => html`<col style=${{ width: one.width ? (screen === "narrow" && one.narrowWidth ? one.narrowWidth : one.width) + "px" : "auto" }} />`)}</colgroup>`}
       <thead><tr aria-rowindex=${virtual ? 1 : null}>${shown.map((column) => html`<${HeaderCell} key=${column.key} column=${column} sort=${sort} onSort=${onSort} />`)}</tr></thead>
