@@ -105,12 +105,12 @@ export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = 
     setRange((old) => (old.first === first && old.height === height ? old : { first, height }));
   }, []);
   useLayoutEffect(() => {
-    if (!virtual) return undefined;
+    if (!virtual || !container.current) return undefined;
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(container.current);
     return () => observer.disconnect();
-  }, [virtual, rows.length]);
+  }, [virtual, rows.length > 0]);
 
   const scrollToRow = (at) => {
     const element = container.current;
