@@ -1,5 +1,5 @@
 /* Requests to /api/. A failed request raises ApiError with the sentence of the server. */
-import { useCallback, useEffect, useRef, useState } from "/static/preact.js";
+import { useCallback, useEffect, useState } from "/static/preact.js";
 
 export class ApiError extends Error {
   constructor(status, text, retryAfter = null) {
@@ -56,21 +56,25 @@ export const post = (path, data = {}, signal = undefined) =>
     signal,
   });
 
-/* Load `path`; null loads nothing. Returns {data, error, loading, reload}. Keeps the data of the same
+/* Load `path`; null loads nothing. Returns {data, error, loading, busy, reload}. Keeps the data of the same
    path during a reload. `everyS` repeats the request while the page is visible. */
 export function useData(path, { everyS = null } = {}) {
   const [state, setState] = useState({ path: null, data: null, error: null });
   const [round, setRound] = useState(0);
-  const current = useRef(null);
+  const [busy, setBusy] = useState(false);
   const reload = useCallback(() => setRound((value) => value + 1), []);
   useEffect(() => {
     if (path === null) return undefined;
     const aborter = new AbortController();
-    current.current = path;
+    setBusy(true);
     get(path, aborter.signal).then(
-      (data) => setState({ path, data, error: null }),
+      (data) => {
+        setBusy(false);
+        setState({ path, data, error: null });
+      },
       (error) => {
         if (error.name === "AbortError") return;
+        setBusy(false);
         setState((old) => ({ path, data: old.path === path ? old.data : null, error }));
       },
     );
@@ -86,6 +90,7 @@ export function useData(path, { everyS = null } = {}) {
     data: known ? state.data : null,
     error: known ? state.error : null,
     loading: path !== null && !known,
+    busy,
     reload,
   };
 }

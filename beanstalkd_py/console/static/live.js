@@ -9,6 +9,7 @@ export const COLUMNS = [
 export const SPARK_POINTS = 40;
 const SAMPLES_S = 600;
 const RETRY_S = 3;
+const HIDDEN_S = 20;
 export const SAMPLE_KEYS = ["at", "puts", "reserves", "deletes", "ready", "reserved", "delayed", "buried"];
 
 export class TubeHistory {
@@ -44,14 +45,35 @@ export class Live {
     this.listeners = new Set();
     this.source = null;
     this.timer = null;
+    this.hideTimer = null;
   }
 
   start() {
+    this.onVisibility = () => (document.hidden ? this.hide() : this.show());
+    document.addEventListener("visibilitychange", this.onVisibility);
     this.open();
-    get("/s/" + this.server + "/samples").then((samples) => this.prepend(samples), () => {});
+  }
+
+  /* A browser opens at most six connections to the console, so a hidden page gives up its own. */
+  hide() {
+    clearTimeout(this.hideTimer);
+    this.hideTimer = setTimeout(() => {
+      clearTimeout(this.timer);
+      this.source?.close();
+      this.source = null;
+      this.connected = false;
+      this.changed();
+    }, HIDDEN_S * 1000);
+  }
+
+  show() {
+    clearTimeout(this.hideTimer);
+    if (!this.source) this.open();
   }
 
   stop() {
+    document.removeEventListener("visibilitychange", this.onVisibility);
+    clearTimeout(this.hideTimer);
     clearTimeout(this.timer);
     this.source?.close();
     this.source = null;
@@ -70,6 +92,7 @@ export class Live {
     on("operations", this.receiveOperations);
     on("trouble", this.receiveTrouble);
     source.onerror = () => this.lost(source);
+    get("/s/" + this.server + "/samples").then((samples) => this.mergeSamples(samples), () => {});
   }
 
   lost(source) {
@@ -133,10 +156,12 @@ export class Live {
     while (samples.at[0] < at - SAMPLES_S) SAMPLE_KEYS.forEach((key) => samples[key].shift());
   }
 
-  prepend(earlier) {
-    const first = this.samples.at[0] ?? Infinity;
-    const kept = earlier.at.filter((at) => at < first).length;
-    SAMPLE_KEYS.forEach((key) => this.samples[key].unshift(...earlier[key].slice(0, kept)));
+  /* Take the samples of the console, and those received since then. */
+  mergeSamples(known) {
+    const last = known.at[known.at.length - 1] ?? 0;
+    const begin = this.samples.at.findIndex((at) => at > last);
+    const kept = begin < 0 ? Infinity : begin;
+    this.samples = Object.fromEntries(SAMPLE_KEYS.map((key) => [key, [...known[key], ...this.samples[key].slice(kept)]]));
     this.changed();
   }
 

@@ -14,7 +14,7 @@ export function DoctorPage({ server }) {
   const source = useData("/s/" + server + "/doctor");
   const findings = [...(source.data?.findings ?? [])].sort((a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level));
   const count = (level) => findings.filter((one) => LEVELS[one.level]?.[0] === level).length;
-  return html`<${Page} title="Doctor" wide=${false} actions=${html`<button class="button" onClick=${source.reload}>Check again</button>`}
+  return html`<${Page} title="Doctor" wide=${false} actions=${html`<button class="button" disabled=${source.busy} onClick=${source.reload}>${source.busy ? "Checking" : "Check again"}</button>`}
     badges=${source.data && html`<span class="page-note" role="status">${counted(count("problem"), "problem")}, ${count("advice")} advice, ${count("ok")} ok</span>`}>
     ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
     ${source.loading && html`<${Loading} text="The doctor checks disk, memory, limits and clock. This takes some seconds." />`}

@@ -73,8 +73,8 @@ export function HistoryPage({ server, query }) {
     kind: "replay", button: "Replay", title: "Replay ended jobs of " + tube, tube,
     note: "The ended jobs of this time are put again, as new jobs.",
     fields: [
-      { name: "from", label: "From", value: from, optional: true, hint: "For example 2026-11-27T08:00, in your time zone." },
-      { name: "to", label: "To", value: to, optional: true },
+      { name: "from", label: "From", type: "time", value: from, optional: true, half: true, hint: "In the time zone of this browser." },
+      { name: "to", label: "To", type: "time", value: to, optional: true, half: true },
       { name: "to_tube", label: "Into the tube", value: tube, list: "tube-names" },
       rateField,
     ],

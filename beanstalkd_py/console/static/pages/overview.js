@@ -109,7 +109,7 @@ export function OverviewPage({ server }) {
           empty=${html`<${Empty}>Tubes with puts, reserves or deletes appear here.<//>`} />
       <//>
       <div class="stack">
-        <${Section} title="Waiting jobs and no consumer" flush=${true} note=${stuck.length > SHOWN ? counted(stuck.length, "tube") : null}>
+        <${Section} title="Waiting jobs and no consumer" flush=${true} actions=${stuck.length > SHOWN ? html`<a href=${pathOf(server, "tubes", null, { condition: "lacks" })}>All ${counted(stuck.length, "tube")}</a>` : null}>
           <${DataTable} label="Tubes with waiting jobs and no consumer" columns=${attentionTableColumns} rows=${unserved} rowKey=${(row) => row.tube}
             empty=${html`<${Empty}>Every tube with ready jobs has a consumer. Others appear here.<//>`} />
         <//>

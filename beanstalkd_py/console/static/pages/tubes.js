@@ -2,6 +2,7 @@
 import { html, useMemo, useState } from "/static/preact.js";
 import { counted } from "/static/formatting.js";
 import { useLive } from "/static/live.js";
+import { navigate, pathOf } from "/static/route.js";
 import { FilterBar, FilterSelect, FilterText } from "/static/parts/filters.js";
 import { Empty, Loading } from "/static/parts/notices.js";
 import { Page } from "/static/parts/page.js";
@@ -128,6 +129,11 @@ export function TubesPage({ server, query }) {
     () => (separator ? groupRows(filtered, separator, columns, sort, opened) : sortRows(filtered, columns, sort)),
     [filtered, separator, sort, opened],
   );
+  const select = (change) => {
+    if ("filter" in change) setText(change.filter);
+    if ("condition" in change) setCondition(change.condition);
+    navigate(pathOf(server, "tubes", null, { filter: text, condition, ...change }), { replace: true });
+  };
   const chooseSeparator = (value) => {
     setSeparator(value);
     setOpened(new Set());
@@ -141,8 +147,8 @@ export function TubesPage({ server, query }) {
   const total = live.tubes.size;
   return html`<${Page} title="Tubes" fill=${true} badges=${html`<span class="page-note" role="status">${filtered.length === total ? counted(total, "tube") : counted(filtered.length, "tube") + " of " + counted(total, "")}</span>`}>
     <${FilterBar} label="Filter tubes">
-      <${FilterText} label="Name" value=${text} onChange=${setText} search=${true} placeholder="part of the name, or mails.*" delayMs=${80} />
-      <${FilterSelect} label="Show" value=${condition} onChange=${setCondition} options=${CONDITIONS} />
+      <${FilterText} label="Name" value=${text} onChange=${(value) => select({ filter: value })} search=${true} placeholder="part of the name, or mails.*" delayMs=${80} />
+      <${FilterSelect} label="Show" value=${condition} onChange=${(value) => select({ condition: value })} options=${CONDITIONS} />
       <${FilterSelect} label="Group" value=${separator} onChange=${chooseSeparator} options=${SEPARATORS} />
     <//>
     <${DataTable} label="Tubes" fill=${true} columns=${columns} rows=${rows} rowKey=${(row) => (row.group ? "group " + row.group : row.tube)}

@@ -1,7 +1,7 @@
 /* The dialog of an operation. It first asks the server for the number of affected jobs (dry run), and
    enables the button when the answer is shown.
    An action is {kind, title, button, arguments, fields, danger, tube, note, done(operation)}. A field is
-   {name, label, type, value, hint, optional, options}; types: text, number, body, select, states. */
+   {name, label, type, value, hint, optional, options}; types: text, number, time, body, select, states. */
 import { createContext, html, useContext, useEffect, useMemo, useState } from "/static/preact.js";
 import { post } from "/static/api.js";
 import { longNumber } from "/static/formatting.js";
@@ -12,6 +12,7 @@ import { useToast } from "/static/parts/toast.js";
 const TYPED_FROM = 100;
 const DRY_RUN_DELAY_MS = 250;
 const DESTRUCTIVE = new Set(["delete", "truncate"]);
+const INPUT_TYPES = { number: "number", time: "datetime-local" };
 const JOB_STATES = ["ready", "delayed", "buried"];
 
 export const ActionContext = createContext(() => {});
@@ -46,7 +47,7 @@ function Field({ field, value, onChange, first }) {
   else if (field.type === "select") {
     control = html`<select ...${common} value=${value} onChange=${input}>${field.options.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`;
   } else {
-    control = html`<input ...${common} type=${field.type === "number" ? "number" : "text"} min=${field.type === "number" ? (field.min ?? 0) : null} step=${field.type === "number" ? "any" : null}
+    control = html`<input ...${common} type=${INPUT_TYPES[field.type] ?? "text"} min=${field.type === "number" ? (field.min ?? 0) : null} step=${field.type === "number" ? "any" : null}
       value=${value} autocomplete="off" spellcheck=${false} required=${!field.optional} onInput=${input} list=${field.list ?? null} />`;
   }
   return html`<div class=${"field" + (field.half ? " field-half" : "")}><label for=${id}>${field.label}${field.optional && html` <span class="faint">optional</span>`}</label>${control}${hint && html`<p class="hint" id=${hint}>${field.hint}</p>`}</div>`;

@@ -49,7 +49,7 @@ function Plot({ label, at, series, format, height }) {
       plot.current.destroy();
     };
   }, [theme, height, series.map((one) => one.label).join()]);
-  useEffect(() => plot.current.setData([at, ...series.map((one) => one.values)]), [at.length, lastOf(at), theme]);
+  useEffect(() => plot.current.setData([at, ...series.map((one) => one.values)]), [at, at.length, lastOf(at), theme]);
   const shownAt = cursor != null && at[cursor] !== undefined ? cursor : at.length - 1;
   const summary = series.map((one) => one.label + " " + format(lastOf(one.values) ?? null)).join(", ");
   return html`<figure class="chart">

@@ -1,9 +1,11 @@
 /* The body of a job or message as text, JSON or hex. */
 import { html, useMemo, useState } from "/static/preact.js";
 import { counted } from "/static/formatting.js";
+import { indentJson } from "/static/parts/json_text.js";
 
 const HEX_BYTES = 16;
 const SHOWN_BYTES = 1 << 16;
+const SHOWN_CHARACTERS = 1 << 18;
 
 const bytesOf = (body) =>
   body.base64 === undefined ? new TextEncoder().encode(body.text) : Uint8Array.from(atob(body.base64), (one) => one.charCodeAt(0));
@@ -22,15 +24,6 @@ function hexDump(bytes) {
   return lines.join("\n");
 }
 
-function prettyJson(text) {
-  try {
-    const value = JSON.parse(text);
-    return typeof value === "object" && value !== null ? JSON.stringify(value, null, 2) : null;
-  } catch {
-    return null;
-  }
-}
-
 /* One line for tables. */
 export const bodyLine = (body, length = 120) => {
   if (!body) return "";
@@ -39,13 +32,13 @@ export const bodyLine = (body, length = 120) => {
 };
 
 export function JobBody({ body }) {
-  const json = useMemo(() => (body?.text ? prettyJson(body.text) : null), [body]);
+  const json = useMemo(() => (body?.text ? indentJson(body.text) : null), [body]);
   const [chosen, setChosen] = useState(null);
   if (!body) return html`<p class="faint">The body is not available.</p>`;
   const isText = body.text !== undefined;
   const views = [...(json ? ["JSON"] : []), ...(isText ? ["Text"] : []), "Hex"];
   const view = chosen && views.includes(chosen) ? chosen : views[0];
-  const content = view === "JSON" ? json : view === "Text" ? body.text.slice(0, SHOWN_BYTES) : hexDump(bytesOf(body));
+  const content = view === "JSON" ? json.slice(0, SHOWN_CHARACTERS) : view === "Text" ? body.text.slice(0, SHOWN_BYTES) : hexDump(bytesOf(body));
   const cut = body.truncated || (body.size ?? 0) > SHOWN_BYTES;
   return html`<div class="body-view">
     <div class="body-bar">
