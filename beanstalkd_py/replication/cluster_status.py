@@ -40,6 +40,7 @@ class ServerStatus:
     behind: int
     time_s: float
     complete_s: float = 0.0
+    has_history: bool = False
     sequences: list[int] = field(default_factory=list)
 
     def runs(self, now_s: float) -> bool:
@@ -145,6 +146,11 @@ def _status_of(report: ServerReport, holder: Holder, streams: list[StreamEnds]) 
     ]
     behind = 0 if is_primary else sum(lacks)
     return ServerStatus(
-        *(report.address, is_primary, behind, report.time_s, report.complete_s),
+        report.address,
+        is_primary,
+        behind,
+        report.time_s,
+        report.complete_s,
+        report.has_history,
         list(report.sequences),
     )

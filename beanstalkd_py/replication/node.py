@@ -101,6 +101,7 @@ class ServerReport:
     sequences: list[int]
     time_s: float
     complete_s: float = 0.0
+    has_history: bool = False
 
 
 def ignore(worker: int, position: BinlogPosition) -> None:
@@ -178,7 +179,8 @@ class Node:
         if self._is_primary:
             self._complete_s = time.time()
         address, sequences = self._lease.address, self._recorded
-        report = ServerReport(address, sequences, time.time(), self._complete_s)
+        times_s = time.time(), self._complete_s
+        report = ServerReport(address, sequences, *times_s, self._has_history)
         with contextlib.suppress(LogUnavailableError):
             await self._log.report(key_of(address), asdict(report))
 

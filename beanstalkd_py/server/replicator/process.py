@@ -331,10 +331,14 @@ class Replicator:
             now_s, found = time.time(), await read_status(log)
             others = [one for one in found.servers if not one.is_primary]
             self._standbys = [one for one in others if one.runs(now_s)]
-            keep_s = max(STALE_S, self._config.options.replicate_keep_ns / NS_PER_S)
             # A server that stays behind must not let the streams grow for ever.
-            kept = [one for one in others if now_s - one.complete_s < keep_s]
+            kept = [one for one in others if now_s - one.complete_s < self._keep_s(one)]
             await node.purge([one.sequences for one in kept])
+
+    def _keep_s(self, server: ServerStatus) -> float:
+        """Return how long messages are kept for a server. Only a history needs purged ones."""
+        keep_s = self._config.options.replicate_keep_ns / NS_PER_S
+        return max(STALE_S, keep_s) if server.has_history else STALE_S
 
     # --- the status -----------------------------------------------------------------------------
 

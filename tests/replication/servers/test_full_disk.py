@@ -19,8 +19,7 @@ from wire import Client
 
 from beanstalkd_py.replication.cluster_status import STALE_S
 
-# The primary keeps nothing for a server that stays behind.
-OPTIONS = "--workers", "1", "-s", "262144", "--replicate-keep", "1s"
+OPTIONS = "--workers", "1", "-s", "262144"
 BODY = b"x" * 10_000
 pytestmark = pytest.mark.costly
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -71,18 +72,22 @@ def finish(client: Client, count: int, size: int = 100) -> set[int]:
 def pair(
     request: pytest.FixtureRequest, nats: NatsCluster, memory: Path
 ) -> Iterator[tuple[str, list[ReplicatedServer]]]:
-    """Two servers, with one or two workers, and their target.
-
-    The primary keeps nothing for a server that does not run.
-    """
+    """Two servers, with one or two workers, and their target."""
     name = f"history-{request.node.originalname}-{request.param}"[-32:]
-    options = ("--workers", request.param, "-s", "65536", "--replicate-keep", "1s")
+    with two_servers(nats, memory, name, "--workers", request.param) as servers:
+        yield f"{nats.url}/{name}", servers
+
+
+@contextlib.contextmanager
+def two_servers(
+    nats: NatsCluster, memory: Path, name: str, *options: str
+) -> Iterator[list[ReplicatedServer]]:
     each = with_histories(memory, name)
     with (
-        replicated_servers(nats, name, memory, 2, *options, each=each) as servers,
+        replicated_servers(nats, name, memory, 2, "-s", "65536", *options, each=each) as servers,
         restarting(servers),
     ):
-        yield f"{nats.url}/{name}", servers
+        yield servers
 
 
 def test_histories_agree_over_failovers(pair: tuple[str, list[ReplicatedServer]]) -> None:
@@ -223,11 +228,7 @@ def test_a_server_that_was_away_for_a_moment_misses_nothing(
     nats: NatsCluster, memory: Path
 ) -> None:
     """By default the primary keeps the messages for several minutes."""
-    name = "history-kept"
-    options = ("--workers", "1", "-s", "65536")
-    each = with_histories(memory, name)
-    with replicated_servers(nats, name, memory, 2, *options, each=each) as servers:
-        first, second = servers
+    with two_servers(nats, memory, "history-kept", "--workers", "1") as (first, second):
         with first.running.connect() as client:
             before, meanwhile = finish_while_away(client, second)
         assert eventually(lambda: set(archived(second)) == before | meanwhile, SOON_S)
@@ -235,17 +236,21 @@ def test_a_server_that_was_away_for_a_moment_misses_nothing(
         assert "lacks the jobs" not in second.stderr()
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_server_that_was_away_reports_what_its_history_lacks(
-    pair: tuple[str, list[ReplicatedServer]],
+    nats: NatsCluster, memory: Path, workers: str
 ) -> None:
-    _, servers = pair
-    first, second = servers
-    with first.running.connect() as client:
+    options = ("--workers", workers, "--replicate-keep", "1s")
+    with (
+        two_servers(nats, memory, f"history-away-{workers}", *options) as (first, second),
+        first.running.connect() as client,
+    ):
         before, _ = finish_while_away(client, second)
         second.wait_until("its history lacks the jobs that ended there")
         after = finish(client, 10)
         assert eventually(lambda: after <= set(archived(second)), SOON_S)
         assert before <= set(archived(second))
         finish(client, 60, size=3000)
-        for server in servers:  # not even those of jobs that ended while the server was away
+        # Not even those of jobs that ended while the server was away.
+        for server in (first, second):
             assert eventually(lambda one=server: not list(one.folder.rglob("*.done")), SOON_S)
