@@ -176,4 +176,6 @@ function App() {
 
 applyTheme(storedTheme());
 document.addEventListener("click", followLinks);
-render(html`<${App} />`, document.getElementById("app"));
+const root = document.getElementById("app");
+root.replaceChildren();
+render(html`<${App} />`, root);
