@@ -77,7 +77,8 @@ function Connection() {
   const live = useLive();
   if (!live) return null;
   if (live.trouble) return html`<span class="connection connection-lost">Server not reached</span>`;
-  if (!live.connected) return html`<span class="connection connection-lost">${live.survey ? "Reconnecting" : "Connecting"}</span>`;
+  if (!live.connected && !live.survey) return html`<span class="connection connection-begin">Connecting</span>`;
+  if (!live.connected) return html`<span class="connection connection-lost">Reconnecting</span>`;
   const interval = live.hello?.interval_s ?? 2;
   return html`<span class="connection" title=${"Values are renewed every " + interval + " seconds."}>Live</span>`;
 }

@@ -1,4 +1,4 @@
-import { html, useEffect, useMemo, useRef, useState } from "/static/preact.js";
+import { html, useRef, useState } from "/static/preact.js";
 import { useData } from "/static/api.js";
 import { shortNumber, shortRate } from "/static/formatting.js";
 import { useLive } from "/static/live.js";

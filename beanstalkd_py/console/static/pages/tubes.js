@@ -25,7 +25,7 @@ const CONDITION_TESTS = {
 };
 
 /* A glob if the text has * or ?; else a part of the name. Case does not matter. */
-export function nameTest(text) {
+function nameTest(text) {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return null;
   if (!/[*?]/.test(wanted)) return (name) => name.toLowerCase().includes(wanted);

@@ -7,14 +7,14 @@ import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useStat
 const VIRTUAL_FROM = 150;
 const OVERSCAN = 12;
 const STEP = 6;
-export const ROW_HEIGHT = 34;
+const ROW_HEIGHT = 34;
 
 const NARROW = matchMedia("(max-width: 719px)");
 const MEDIUM = matchMedia("(max-width: 1079px)");
 const LARGE = matchMedia("(max-width: 1439px)");
 const screenWidth = () => (NARROW.matches ? "narrow" : MEDIUM.matches ? "medium" : LARGE.matches ? "large" : "wide");
 
-export function useScreenWidth() {
+function useScreenWidth() {
   const [width, setWidth] = useState(screenWidth);
   useEffect(() => {
     const update = () => setWidth(screenWidth());
