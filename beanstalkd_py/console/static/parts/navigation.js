@@ -54,7 +54,7 @@ export function Navigation({ route, server, session, theme, onTheme, onLogout, o
     media.addEventListener("change", update);
     return () => media.removeEventListener("change", update);
   }, []);
-  return html`<div class=${"sidebar" + (open ? " sidebar-open" : "")} id="sidebar" inert=${narrow && !open}>
+  return html`<aside aria-label="Menu" class=${"sidebar" + (open ? " sidebar-open" : "")} id="sidebar" inert=${narrow && !open}>
     <div class="sidebar-head">
       <a class="brand" href=${pathOf(server)}><${Icon} name="brand" />beanstalkd_py</a>
       <button class="icon-button only-narrow" aria-label="Close the menu" onClick=${onClose}>×</button>
@@ -83,5 +83,5 @@ export function Navigation({ route, server, session, theme, onTheme, onLogout, o
       <div class="sidebar-user"><span class="faint">Version ${session.version}</span><button class="link-button"
         onClick=${onKeys}>Keys</button></div>
     </div>
-  </div>`;
+  </aside>`;
 }
