@@ -66,7 +66,7 @@ export function JobPage({ server, name }) {
         <//>
       </div>
       <div class="stack">
-        <${Section} title="Statistics"><${Statistics} server=${server} stats=${stats} /><//>
+        ${Object.keys(stats).length > 0 && html`<${Section} title="Statistics"><${Statistics} server=${server} stats=${stats} /><//>`}
         ${data.live && html`<${Section} title="Holder">
           ${data.holder ? html`<${ConnectionFacts} server=${server} connection=${data.holder} />`
             : html`<p class="faint">

@@ -39,12 +39,12 @@ function Totals({ live, server }) {
 function busiestColumns(server) {
   return [
     { key: "tube", label: "Tube", cell: (row) => html`<${TubeLink} server=${server} tube=${row.tube} />` },
-    { key: "line", label: "Ready lately", cell: (row) => html`<${Sparkline} values=${row.history.values()}
+    { key: "line", label: "Lately", cell: (row) => html`<${Sparkline} values=${row.history.values()}
       label=${"Ready jobs of " + row.tube} />`, hide: "narrow" },
     { key: "ready", label: "Ready", numeric: true, cell: (row) => html`<${Count} value=${row.ready} />` },
     { key: "putsPerS", label: "Puts/s", numeric: true, cell: (row) => html`<${Rate} value=${row.putsPerS} />` },
-    { key: "reservesPerS", label: "Reserves/s", numeric: true, cell: (row) => html`<${Rate} value=${row.reservesPerS} />`, hide: "narrow" },
-    { key: "deletesPerS", label: "Deletes/s", numeric: true, cell: (row) => html`<${Rate} value=${row.deletesPerS} />`, hide: "large" },
+    { key: "reservesPerS", label: "Res./s", numeric: true, cell: (row) => html`<${Rate} value=${row.reservesPerS} />`, hide: "narrow" },
+    { key: "deletesPerS", label: "Del./s", numeric: true, cell: (row) => html`<${Rate} value=${row.deletesPerS} />`, hide: "large" },
   ];
 }
 
