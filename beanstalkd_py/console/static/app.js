@@ -30,7 +30,8 @@ import { SchedulesPage } from "/static/pages/schedules.js";
 import { TubePage } from "/static/pages/tube.js";
 import { TubesPage } from "/static/pages/tubes.js";
 
-const MissingPage = () => html`<${Page} title="No such page"><${Empty}>The address belongs to no page of the console. <a href="/">Go to the overview</a><//><//>`;
+const MissingPage = () => html`<${Page} title="No such page">
+  <${Empty}>The address belongs to no page of the console. <a href="/">Go to the overview</a><//><//>`;
 
 /* The component of each page, its title, and the feature that it needs. */
 const PAGES = {
@@ -70,14 +71,16 @@ function CurrentPage({ route, server, live }) {
   const [Component, title, feature] = PAGES[route.page] ?? PAGES.missing;
   if (feature && !features) return html`<${Page} title=${title}><${Loading} text="Connecting to the server" /><//>`;
   if (feature && !features[feature]) return html`<${Page} title=${title}><${Needs} feature=${feature} /><//>`;
-  return html`<${Component} key=${server + route.page + (route.name ?? "")} server=${server} name=${route.name} query=${route.query} features=${features} />`;
+  return html`<${Component} key=${server + route.page + (route.name ?? "")} server=${server} name=${route.name}
+    query=${route.query} features=${features} />`;
 }
 
 function Connection() {
   const live = useLive();
   if (!live) return null;
   if (live.trouble) return html`<span class="connection connection-lost">Server not reached</span>`;
-  if (!live.connected) return html`<span class="connection connection-lost">${live.survey ? "Reconnecting" : "Connecting"}</span>`;
+  if (!live.connected && !live.survey) return html`<span class="connection connection-begin">Connecting</span>`;
+  if (!live.connected) return html`<span class="connection connection-lost">Reconnecting</span>`;
   const interval = live.hello?.interval_s ?? 2;
   return html`<span class="connection" title=${"Values are renewed every " + interval + " seconds."}>Live</span>`;
 }
@@ -85,7 +88,8 @@ function Connection() {
 function Trouble() {
   const live = useLive();
   if (!live?.trouble) return null;
-  return html`<div class="notice notice-danger trouble" role="alert"><p><b>The server cannot be reached.</b> ${live.trouble}. The console tries again, and the values below are old.</p></div>`;
+  return html`<div class="notice notice-danger trouble" role="alert"><p>
+    <b>The server cannot be reached.</b> ${live.trouble}. The console tries again, and the values below are old.</p></div>`;
 }
 
 const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
@@ -116,24 +120,29 @@ function Layout({ route, session, theme, onTheme, onLogout }) {
   useShortcuts({ server, onPalette, onKeys, enabled: true });
   const known = route.server === null || route.server === server;
   return html`<${LiveContext.Provider} value=${live}><${ActionContext.Provider} value=${setAction}>
-    <a class="skip" href="#content" onClick=${(event) => { event.preventDefault(); document.getElementById("content").focus(); }}>Skip to the content</a>
+    <a class="skip" href="#content"
+      onClick=${(event) => { event.preventDefault(); document.getElementById("content").focus(); }}>Skip to the content</a>
     <${Navigation} route=${route} server=${server} session=${session} theme=${theme} onTheme=${onTheme} onLogout=${onLogout}
       onKeys=${onKeys} open=${menu} onClose=${() => setMenu(false)} />
     ${menu && html`<div class="shade" onClick=${() => setMenu(false)}></div>`}
     <div class="column">
       <header class="topbar">
         <button class="icon-button only-narrow" aria-label="Open the menu" aria-expanded=${menu} aria-controls="sidebar"
-          onClick=${() => { setMenu(true); setTimeout(() => document.querySelector("#sidebar a")?.focus()); }}><${Icon} name="menu" /></button>
-        <button class="search-button" onClick=${onPalette}><${Icon} name="search" /><span>Go to page, tube or job</span><kbd>${isMac ? "⌘K" : "Ctrl K"}</kbd></button>
+          onClick=${() => { setMenu(true); setTimeout(() => document.querySelector("#sidebar a")?.focus()); }}>
+          <${Icon} name="menu" /></button>
+        <button class="search-button" onClick=${onPalette}><${Icon} name="search" /><span>Go to page, tube or job</span>
+          <kbd>${isMac ? "⌘K" : "Ctrl K"}</kbd></button>
         <div class="topbar-status" aria-live="polite"><${Connection} /></div>
       </header>
       <main id="content" tabindex="-1">
         <${Trouble} />
-        ${known && live ? html`<${CurrentPage} route=${route} server=${server} live=${live} />` : known ? null : html`<${MissingPage} />`}
+        ${known && live ? html`<${CurrentPage} route=${route} server=${server}
+          live=${live} />` : known ? null : html`<${MissingPage} />`}
       </main>
     </div>
     ${action && html`<${ActionDialog} key=${action.kind} action=${action} server=${server} onClose=${() => setAction(null)} />`}
-    ${dialog === "palette" && html`<${CommandPalette} server=${server} servers=${session.servers} onTheme=${onTheme} onClose=${close} />`}
+    ${dialog === "palette" && html`<${CommandPalette} server=${server} servers=${session.servers} onTheme=${onTheme}
+      onClose=${close} />`}
     ${dialog === "keys" && html`<${KeysDialog} onClose=${close} />`}
   <//><//>`;
 }
@@ -176,4 +185,6 @@ function App() {
 
 applyTheme(storedTheme());
 document.addEventListener("click", followLinks);
-render(html`<${App} />`, document.getElementById("app"));
+const root = document.getElementById("app");
+root.replaceChildren();
+render(html`<${App} />`, root);

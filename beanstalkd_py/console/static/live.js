@@ -6,13 +6,13 @@ export const COLUMNS = [
   "tube", "ready", "reserved", "delayed", "buried", "urgent", "using", "watching", "waiting", "total",
   "pausedS", "oldestReadyS", "putsPerS", "reservesPerS", "deletesPerS",
 ];
-export const SPARK_POINTS = 40;
+const SPARK_POINTS = 40;
 const SAMPLES_S = 600;
 const RETRY_S = 3;
 const HIDDEN_S = 20;
-export const SAMPLE_KEYS = ["at", "puts", "reserves", "deletes", "ready", "reserved", "delayed", "buried"];
+const SAMPLE_KEYS = ["at", "puts", "reserves", "deletes", "ready", "reserved", "delayed", "buried"];
 
-export class TubeHistory {
+class TubeHistory {
   /* The last numbers of ready jobs of a tube, in a ring. */
   constructor() {
     this.ring = new Float64Array(SPARK_POINTS);

@@ -3,7 +3,7 @@ import { useEffect, useState } from "/static/preact.js";
 
 const listeners = new Set();
 
-export const SERVER_PAGES = new Set([
+const SERVER_PAGES = new Set([
   "tubes", "jobs", "connections", "dead-letters", "history", "schedules", "policies", "binlog",
   "replication", "doctor", "operations",
 ]);

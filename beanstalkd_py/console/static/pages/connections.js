@@ -19,11 +19,15 @@ const ROLE_TESTS = {
 };
 
 const columnsOf = (server) => [
-  { key: "address", label: "Address", width: 190, narrowWidth: 150, cell: (row) => html`<span class="mono" title=${"Connection " + row.id}>${row.address}</span>` },
+  { key: "address", label: "Address", width: 190, narrowWidth: 150, cell: (row) => html`<span class="mono"
+    title=${"Connection " + row.id}>${row.address}</span>` },
   { key: "waiting", label: "Waits", width: 100, numeric: true, sortBy: (row) => (waits(row) ? (row.waiting === true ? 0 : row.waiting) : -1), cell: (row) => html`<${Waiting} value=${row.waiting} />` },
-  { key: "reserved", label: "Holds jobs", width: 230, sortBy: (row) => row.reserved?.length ?? 0, cell: (row) => html`<${JobLinks} server=${server} ids=${row.reserved ?? []} />` },
-  { key: "watched", label: "Watches", className: "cell-name", sortBy: (row) => (row.watched ?? []).join(), cell: (row) => html`<${TubeLinks} server=${server} tubes=${row.watched ?? []} />` },
-  { key: "used", label: "Puts into", width: 180, hide: "narrow", cell: (row) => row.used && html`<${TubeLink} server=${server} tube=${row.used} />` },
+  { key: "reserved", label: "Holds jobs", width: 230, sortBy: (row) => row.reserved?.length ?? 0, cell: (row) => html`<${JobLinks} server=${server}
+    ids=${row.reserved ?? []} />` },
+  { key: "watched", label: "Watches", className: "cell-name", sortBy: (row) => (row.watched ?? []).join(), cell: (row) => html`<${TubeLinks} server=${server}
+    tubes=${row.watched ?? []} />` },
+  { key: "used", label: "Puts into", width: 180, hide: "narrow", cell: (row) => row.used && html`<${TubeLink} server=${server}
+    tube=${row.used} />` },
 ];
 
 export function ConnectionsPage({ server, query }) {
@@ -38,16 +42,22 @@ export function ConnectionsPage({ server, query }) {
     const test = ROLE_TESTS[role];
     return sortRows(all.filter((row) => (!test || test(row)) && (!address || row.address.includes(address))), columns, sort);
   }, [all, role, address, sort, columns]);
-  return html`<${Page} title="Connections" fill=${true} badges=${source.data && html`<span class="page-note" role="status">${counted(rows.length, "connection")}${all.length >= LIMIT ? " (the first " + LIMIT + ")" : ""}</span>`}>
+  return html`<${Page} title="Connections" fill=${true}
+    badges=${source.data && html`<span class="page-note" role="status">
+      ${counted(rows.length, "connection")}${all.length >= LIMIT ? " (the first " + LIMIT + ")" : ""}</span>`}>
     <${TubeNames} id="tube-names" />
     <${FilterBar} label="Filter connections">
-      <${FilterText} label="Address" value=${address} onChange=${setAddress} search=${true} placeholder="part of the address" delayMs=${80} />
-      <${FilterText} label="Tube" value=${tube} onChange=${(value) => navigate(pathOf(server, "connections", null, { tube: value }), { replace: true })} list="tube-names" placeholder="used or watched" delayMs=${500} />
+      <${FilterText} label="Address" value=${address} onChange=${setAddress} search=${true}
+        placeholder="part of the address" delayMs=${80} />
+      <${FilterText} label="Tube" value=${tube}
+        onChange=${(value) => navigate(pathOf(server, "connections", null, { tube: value }), { replace: true })}
+        list="tube-names" placeholder="used or watched" delayMs=${500} />
       <${FilterSelect} label="Show" value=${role} onChange=${setRole} options=${ROLES} />
     <//>
     ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
     ${source.loading && html`<${Loading} />`}
-    ${source.data && html`<${DataTable} label="Connections" minWidth=${720} fill=${rows.length > 0} columns=${columns} rows=${rows} rowKey=${(row) => row.id} sort=${sort} onSort=${onSort}
+    ${source.data && html`<${DataTable} label="Connections" minWidth=${720} fill=${rows.length > 0} columns=${columns}
+      rows=${rows} rowKey=${(row) => row.id} sort=${sort} onSort=${onSort}
       empty=${html`<${Empty} title="No connections.">Clients appear here when they connect: consumers with the jobs that they hold, and producers with their tube.<//>`} />`}
   <//>`;
 }

@@ -32,15 +32,18 @@ function Group({ group, server, tube, onDone }) {
       </div>
     </header>
     <div class="card-body">
-      <p class="dead-facts"><span><b><${Count} value=${group.count} /></b> ${group.count === 1 ? "job" : "jobs"}</span><span>oldest <b><${Duration} value=${group.oldest_s} /></b></span>
-        <span class="links">${group.ids.slice(0, 6).map((id) => html`<${JobLink} key=${id} server=${server} id=${id} /> `)}${group.count > 6 && html`<span class="faint">and ${longNumber(group.count - 6)} more</span>`}</span></p>
+      <p class="dead-facts"><span><b><${Count} value=${group.count} /></b> ${group.count === 1 ? "job" : "jobs"}</span>
+        <span>oldest <b><${Duration} value=${group.oldest_s} /></b></span>
+        <span class="links">${group.ids.slice(0, 6).map((id) => html`<${JobLink} key=${id} server=${server}
+          id=${id} /> `)}${group.count > 6 && html`<span class="faint">and ${longNumber(group.count - 6)} more</span>`}</span></p>
       <details><summary>Example of a body</summary><${JobBody} body=${group.example} /></details>
     </div>
   </section>`;
 }
 
 const columnsOf = (server) => [
-  { key: "tube", label: "Tube", cell: (row) => html`<a class="tube-name" href=${pathOf(server, "dead-letters", null, { tube: row.tube })}>${row.tube}</a>` },
+  { key: "tube", label: "Tube", cell: (row) => html`<a class="tube-name"
+    href=${pathOf(server, "dead-letters", null, { tube: row.tube })}>${row.tube}</a>` },
   { key: "buried", label: "Buried jobs", numeric: true, cell: (row) => html`<${Count} value=${row.buried} />` },
 ];
 
@@ -61,12 +64,15 @@ export function DeadLettersPage({ server, query }) {
           empty=${html`<${Empty} title="No buried jobs.">A job appears here when a consumer or a policy buries it.<//>`} />
       <//>`}<//><//>`;
   }
-  return html`<${Page} title=${html`Dead letters of <span class="tube-name">${tube}</span>`} label=${"Dead letters of " + tube} trail=${{ href: pathOf(server, "dead-letters"), text: "Dead letters" }}
+  return html`<${Page} title=${html`Dead letters of <span class="tube-name">${tube}</span>`} label=${"Dead letters of " + tube}
+    trail=${{ href: pathOf(server, "dead-letters"), text: "Dead letters" }}
     actions=${html`<a class="button" href=${pathOf(server, "jobs", null, { tube, state: "buried" })}>List the jobs</a>
       ${may(session, "redrive") && html`<button class="button primary" onClick=${redriveAll}>Redrive all</button>`}`}>
     <${WhenLoaded} source=${source}>${(data) => html`
-      ${data.groups.length > 0 && html`<p class="hint">${counted(data.groups.length, "shape")} of bodies in ${counted(data.scanned, "buried job")}${data.scanned < data.total ? " of " + longNumber(data.total) + ", the rest is not read" : ""}. Numbers and ids within a body do not count for its shape.</p>`}
-      ${data.groups.map((group) => html`<${Group} key=${group.shape} group=${group} server=${server} tube=${tube} onDone=${source.reload} />`)}
+      ${data.groups.length > 0 && html`<p class="hint">
+        ${counted(data.groups.length, "shape")} of bodies in ${counted(data.scanned, "buried job")}${data.scanned < data.total ? " of " + longNumber(data.total) + ", the rest is not read" : ""}. Numbers and ids within a body do not count for its shape.</p>`}
+      ${data.groups.map((group) => html`<${Group} key=${group.shape} group=${group} server=${server} tube=${tube}
+        onDone=${source.reload} />`)}
       ${data.groups.length === 0 && html`<${Empty} title="No buried jobs.">A job appears here when a consumer or a policy buries it in this tube.<//>`}`}<//>
   <//>`;
 }

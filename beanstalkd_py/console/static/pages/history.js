@@ -19,7 +19,8 @@ const LIMIT = 100;
 const epochOf = (text) => (text ? new Date(text).getTime() / 1000 : null);
 
 const topicColumns = (server) => [
-  { key: "tube", label: "Tube", cell: (row) => html`<a class="tube-name" href=${pathOf(server, "history", null, { tube: row.tube })}>${row.tube}</a>` },
+  { key: "tube", label: "Tube", cell: (row) => html`<a class="tube-name"
+    href=${pathOf(server, "history", null, { tube: row.tube })}>${row.tube}</a>` },
   { key: "messages", label: "Ended jobs", numeric: true, cell: (row) => html`<${Count} value=${row.messages} />` },
   { key: "first", label: "First", hide: "narrow", cell: (row) => html`<${DateTime} epoch=${row.first} />` },
   { key: "last", label: "Last", cell: (row) => html`<${DateTime} epoch=${row.last} />` },
@@ -30,7 +31,8 @@ function Topics({ server, topics }) {
   const columns = useMemo(() => topicColumns(server), [server]);
   const rows = useMemo(() => sortRows(topics, columns, sort), [topics, columns, sort]);
   return html`<${Section} title="Tubes in the history" flush=${true}>
-    <${DataTable} label="Tubes in the history" columns=${columns} rows=${rows} rowKey=${(row) => row.tube} sort=${sort} onSort=${onSort}
+    <${DataTable} label="Tubes in the history" columns=${columns} rows=${rows} rowKey=${(row) => row.tube} sort=${sort}
+      onSort=${onSort}
       empty=${html`<${Empty} title="The history is empty.">Jobs appear here when they have ended: deleted, expired, moved or truncated.<//>`} />
   <//>`;
 }
@@ -39,20 +41,26 @@ function Messages({ server, path, pager }) {
   const source = useData(path);
   const [opened, setOpened] = useState(null);
   const columns = useMemo(() => [
-    { key: "key", label: "Job", cell: (row) => html`<button class="group-toggle" aria-expanded=${opened === row.offset} onClick=${() => setOpened(opened === row.offset ? null : row.offset)}><span class="caret" aria-hidden="true"></span><span class="job-id">${row.key}</span></button>` },
+    { key: "key", label: "Job", cell: (row) => html`<button class="group-toggle" aria-expanded=${opened === row.offset}
+      onClick=${() => setOpened(opened === row.offset ? null : row.offset)}><span class="caret"
+      aria-hidden="true"></span><span class="job-id">${row.key}</span></button>` },
     { key: "event", label: "End", cell: (row) => html`<${State} state=${row.event} />` },
     { key: "stored", label: "Stored", cell: (row) => html`<${DateTime} epoch=${row.stored} />` },
     { key: "reserves", label: "Reserves", numeric: true, hide: "narrow", cell: (row) => row.properties?.reserves ?? "–" },
-    { key: "body", label: "Body", hide: "narrow", className: "cell-body", cell: (row) => html`<span class="mono">${bodyLine(row.body, 80)}</span>` },
+    { key: "body", label: "Body", hide: "narrow", className: "cell-body", cell: (row) => html`<span class="mono">
+      ${bodyLine(row.body, 80)}</span>` },
   ], [opened]);
-  const renderRow = (row, at, width) => row.detailsOf && html`<tr key=${"details " + row.detailsOf.offset} class="row-details"><td colspan=${width}>
+  const renderRow = (row, at, width) => row.detailsOf && html`<tr key=${"details " + row.detailsOf.offset}
+    class="row-details"><td colspan=${width}>
       <div class="message-details">
         <${JobBody} body=${row.detailsOf.body} />
         <${Facts} values=${{ offset: row.detailsOf.offset, ...row.detailsOf.properties }} />
         <p><a href=${pathOf(server, "jobs", String(row.detailsOf.key))}>Open job ${row.detailsOf.key}</a></p>
       </div></td></tr>`;
   return html`<${WhenLoaded} source=${source}>${(data) => html`
-    <${DataTable} label="Ended jobs" columns=${columns} rows=${data.messages.flatMap((one) => (one.offset === opened ? [one, { detailsOf: one }] : [one]))} rowKey=${(row) => row.offset} renderRow=${renderRow}
+    <${DataTable} label="Ended jobs" columns=${columns}
+      rows=${data.messages.flatMap((one) => (one.offset === opened ? [one, { detailsOf: one }] : [one]))}
+      rowKey=${(row) => row.offset} renderRow=${renderRow}
       empty=${html`<${Empty} title="No ended job matches.">Ended jobs of this tube appear here if key, end and time match.<//>`} />
     ${pager(data.next)}`}<//>`;
 }
@@ -82,15 +90,20 @@ export function HistoryPage({ server, query }) {
   });
   const pager = (next) =>
     (positions.length > 0 || next != null) && html`<nav class="pager" aria-label="Pages of the history">
-      <button class="button small" disabled=${!positions.length} onClick=${() => setPositions((old) => old.slice(0, -1))}>Newer</button>
+      <button class="button small" disabled=${!positions.length}
+        onClick=${() => setPositions((old) => old.slice(0, -1))}>Newer</button>
       <span>Page ${positions.length + 1}</span>
-      <button class="button small" disabled=${next == null} onClick=${() => setPositions((old) => [...old, next])}>Older</button></nav>`;
-  return html`<${Page} title=${tube ? html`History of <span class="tube-name">${tube}</span>` : "History"} trail=${tube ? { href: pathOf(server, "history"), text: "History" } : null} label=${tube ? "History of " + tube : "History"}
-    badges=${!tube && topics.data && html`<span class="page-note">${counted(topics.data.topics.reduce((sum, one) => sum + one.messages, 0), "ended job")}</span>`}
+      <button class="button small" disabled=${next == null}
+        onClick=${() => setPositions((old) => [...old, next])}>Older</button></nav>`;
+  return html`<${Page} title=${tube ? html`History of <span class="tube-name">${tube}</span>` : "History"}
+    trail=${tube ? { href: pathOf(server, "history"), text: "History" } : null} label=${tube ? "History of " + tube : "History"}
+    badges=${!tube && topics.data && html`<span class="page-note">
+      ${counted(topics.data.topics.reduce((sum, one) => sum + one.messages, 0), "ended job")}</span>`}
     actions=${tube && may(session, "replay") && html`<button class="button" onClick=${replay}>Replay</button>`}>
     <${TubeNames} id="tube-names" also=${(topics.data?.topics ?? []).slice(0, 200).map((one) => one.tube)} />
     <${FilterBar} label="Search the history">
-      <${FilterText} label="Tube" value=${tube} onChange=${set("tube")} list="tube-names" search=${!tube} placeholder="name of a tube" delayMs=${500} />
+      <${FilterText} label="Tube" value=${tube} onChange=${set("tube")} list="tube-names" search=${!tube}
+        placeholder="name of a tube" delayMs=${500} />
       <${FilterText} label="Job id or key" value=${key} onChange=${set("key")} search=${Boolean(tube)} />
       <${FilterText} label="From" type="datetime-local" value=${from} onChange=${set("from")} />
       <${FilterText} label="To" type="datetime-local" value=${to} onChange=${set("to")} />

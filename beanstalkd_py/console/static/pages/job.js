@@ -27,7 +27,8 @@ function Actions({ id, stats, onDone }) {
   const openAction = useAction();
   return actionsOf(id, stats)
     .filter((one) => may(session, one.kind))
-    .map((one) => html`<button key=${one.kind} class=${"button " + (one.danger ? "danger-outline" : "")} onClick=${() => openAction({ ...one, done: onDone })}>${one.button}</button>`);
+    .map((one) => html`<button key=${one.kind} class=${"button " + (one.danger ? "danger-outline" : "")}
+      onClick=${() => openAction({ ...one, done: onDone })}>${one.button}</button>`);
 }
 
 function Statistics({ server, stats }) {
@@ -54,7 +55,8 @@ export function JobPage({ server, name }) {
     return html`<${Page} title=${title} trail=${trail}>${content}<//>`;
   }
   const badges = data.live ? html`<${State} state=${stats.state} />` : html`<${Badge}>ended: ${data.history?.event ?? "unknown"}<//>`;
-  return html`<${Page} title=${title} trail=${trail} badges=${badges} actions=${data.live && html`<${Actions} id=${name} stats=${stats} onDone=${source.reload} />`}>
+  return html`<${Page} title=${title} trail=${trail} badges=${badges}
+    actions=${data.live && html`<${Actions} id=${name} stats=${stats} onDone=${source.reload} />`}>
     ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
     <div class="grid-job">
       <div class="stack">
@@ -64,13 +66,15 @@ export function JobPage({ server, name }) {
         <//>
       </div>
       <div class="stack">
-        <${Section} title="Statistics"><${Statistics} server=${server} stats=${stats} /><//>
+        ${Object.keys(stats).length > 0 && html`<${Section} title="Statistics"><${Statistics} server=${server} stats=${stats} /><//>`}
         ${data.live && html`<${Section} title="Holder">
           ${data.holder ? html`<${ConnectionFacts} server=${server} connection=${data.holder} />`
-            : html`<p class="faint">${stats.state === "reserved" ? "The server does not show which connection holds the job." : "No connection holds the job."}</p>`}
+            : html`<p class="faint">
+              ${stats.state === "reserved" ? "The server does not show which connection holds the job." : "No connection holds the job."}</p>`}
         <//>`}
         ${data.history && html`<${Section} title="History">
-          <${Facts} values=${{ stored: data.history.stored, key: data.history.key, offset: data.history.offset, ...data.history.properties }} show=${{ stored: (value) => html`<${DateTime} epoch=${value} />` }} skip=${["timeline", "TIMELINE"]} />
+          <${Facts} values=${{ stored: data.history.stored, key: data.history.key, offset: data.history.offset, ...data.history.properties }}
+            show=${{ stored: (value) => html`<${DateTime} epoch=${value} />` }} skip=${["timeline", "TIMELINE"]} />
         <//>`}
       </div>
     </div>

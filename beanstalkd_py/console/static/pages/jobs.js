@@ -13,7 +13,8 @@ const SHOWN = 20;
 function Choice({ server }) {
   const live = useLive();
   const columns = useMemo(() => [
-    { key: "tube", label: "Tube", cell: (row) => html`<a class="tube-name" href=${pathOf(server, "jobs", null, { tube: row.tube })}>${row.tube}</a>` },
+    { key: "tube", label: "Tube", cell: (row) => html`<a class="tube-name"
+      href=${pathOf(server, "jobs", null, { tube: row.tube })}>${row.tube}</a>` },
     ...["ready", "reserved", "delayed", "buried"].map((key) => ({ key, label: key[0].toUpperCase() + key.slice(1), numeric: true, hide: key === "delayed" ? "narrow" : null, cell: (row) => html`<${Count} value=${row[key]} />` })),
     { key: "jobs", label: "Jobs", numeric: true, hide: "narrow", sortBy: (row) => row.ready + row.reserved + row.delayed + row.buried, cell: (row) => html`<${Count} value=${row.ready + row.reserved + row.delayed + row.buried} />` },
   ], [server]);
@@ -27,10 +28,14 @@ function Choice({ server }) {
 export function JobsPage({ server, query }) {
   const { tube, ...filters } = query;
   const go = (next) => navigate(pathOf(server, "jobs", null, next), { replace: true });
-  const choice = html`<${FilterText} label="Tube" value=${tube ?? ""} onChange=${(value) => go({ ...filters, tube: value })} list="tube-names" placeholder="name of a tube" search=${!tube} delayMs=${500} />`;
+  const choice = html`<${FilterText} label="Tube" value=${tube ?? ""}
+    onChange=${(value) => go({ ...filters, tube: value })} list="tube-names" placeholder="name of a tube"
+    search=${!tube} delayMs=${500} />`;
   return html`<${Page} title="Jobs" label=${tube ? "Jobs of " + tube : "Jobs"} fill=${Boolean(tube)}
     badges=${tube && html`<span class="page-note">of <a class="tube-name" href=${tubePath(server, tube)}>${tube}</a></span>`}>
     <${TubeNames} id="tube-names" />
-    ${tube ? html`<${JobTable} before=${choice} server=${server} tube=${tube} filters=${filters} fill=${true} onFilters=${(next) => go({ ...next, tube })} />` : html`<${FilterBar} label="Choose a tube">${choice}<//><${Choice} server=${server} />`}
+    ${tube ? html`<${JobTable} before=${choice} server=${server} tube=${tube} filters=${filters} fill=${true}
+      onFilters=${(next) => go({ ...next, tube })} />` : html`<${FilterBar} label="Choose a tube">${choice}<//>
+      <${Choice} server=${server} />`}
   <//>`;
 }

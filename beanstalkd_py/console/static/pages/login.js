@@ -31,7 +31,8 @@ export function LoginPage({ onSession }) {
       <p class="brand"><${Icon} name="brand" />beanstalkd_py</p>
       <h1>Log in to the console</h1>
       <div class="field"><label for="user">User</label>
-        <input id="user" name="username" type="text" autocomplete="username" autocapitalize="none" spellcheck=${false} required autofocus
+        <input id="user" name="username" type="text" autocomplete="username" autocapitalize="none" spellcheck=${false}
+          required autofocus
           value=${user} onInput=${(event) => setUser(event.currentTarget.value)} /></div>
       <div class="field"><label for="password">Password</label>
         <input id="password" name="password" type="password" autocomplete="current-password" required

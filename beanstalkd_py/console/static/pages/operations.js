@@ -26,7 +26,8 @@ function StopButton({ server, operation, onDone }) {
       setSending(false);
     }
   };
-  return html`<button class="button small" disabled=${sending} onClick=${stop} aria-label=${"Stop " + operation.kind + " " + (operation.target ?? "")}>Stop</button>`;
+  return html`<button class="button small" disabled=${sending} onClick=${stop}
+    aria-label=${"Stop " + operation.kind + " " + (operation.target ?? "")}>Stop</button>`;
 }
 
 export function OperationsPage({ server }) {
@@ -38,18 +39,23 @@ export function OperationsPage({ server }) {
   const rows = [...known.values()].sort((a, b) => b.begun - a.begun);
   const columns = [
     { key: "kind", label: "Operation", cell: (row) => html`<b>${row.kind}</b> <span class="tube-name">${row.target}</span>` },
-    { key: "state", label: "State", cell: (row) => html`<${Badge} kind=${KINDS[operationState(row)]}>${operationState(row)}<//>` },
+    { key: "state", label: "State", cell: (row) => html`<${Badge} kind=${KINDS[operationState(row)]}>
+      ${operationState(row)}<//>` },
     { key: "done", label: "Progress", cell: (row) => html`<${Progress} operation=${row} />` },
-    { key: "text", label: "Result", className: "cell-wrap", hide: "narrow", cell: (row) => (row.error ? html`<span class="danger-text">${row.error}</span>` : row.text) },
+    { key: "text", label: "Result", className: "cell-wrap", hide: "narrow", cell: (row) => (row.error ? html`<span class="danger-text">
+      ${row.error}</span>` : row.text) },
     { key: "user", label: "User", hide: "narrow", cell: (row) => row.user ?? html`<span class="faint">–</span>` },
     { key: "begun", label: "Begun", cell: (row) => html`<${Time} epoch=${row.begun} />` },
-    { key: "ended", label: "Duration", numeric: true, hide: "narrow", cell: (row) => (row.ended ? html`<span title=${longDuration(row.ended - row.begun)}>${shortDuration(row.ended - row.begun)}</span>` : "–") },
-    { key: "stop", label: "Action", plain: true, cell: (row) => !row.ended && row.can_stop && may(session, row.kind) && html`<${StopButton} server=${server} operation=${row} onDone=${source.reload} />` },
+    { key: "ended", label: "Duration", numeric: true, hide: "narrow", cell: (row) => (row.ended ? html`<span title=${longDuration(row.ended - row.begun)}>
+      ${shortDuration(row.ended - row.begun)}</span>` : "–") },
+    { key: "stop", label: "Action", plain: true, cell: (row) => !row.ended && row.can_stop && may(session, row.kind) && html`<${StopButton} server=${server}
+      operation=${row} onDone=${source.reload} />` },
   ];
   return html`<${Page} title="Operations">
     ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
     ${source.loading && html`<${Loading} />`}
-    ${source.data && html`<div class="card card-flush"><${DataTable} cards=${true} label="Operations" columns=${columns} rows=${rows} rowKey=${(row) => row.id}
+    ${source.data && html`<div class="card card-flush"><${DataTable} cards=${true} label="Operations" columns=${columns}
+      rows=${rows} rowKey=${(row) => row.id}
       empty=${html`<${Empty} title="No operations.">Kicks, moves, redrives and other changes that are made with this console appear here with their progress.<//>`} /></div>`}
   <//>`;
 }

@@ -22,11 +22,13 @@ function Totals({ live, server }) {
     <${Figure} label="Ready"><${Count} value=${jobs("ready")} zero=${false} /><//>
     <${Figure} label="Reserved"><${Count} value=${jobs("reserved")} zero=${false} /><//>
     <${Figure} label="Delayed"><${Count} value=${jobs("delayed")} zero=${false} /><//>
-    <${Figure} label="Buried" tone=${jobs("buried") ? "warning" : null} href=${jobs("buried") ? pathOf(server, "dead-letters") : null}><${Count} value=${jobs("buried")} zero=${false} /><//>
+    <${Figure} label="Buried" tone=${jobs("buried") ? "warning" : null}
+      href=${jobs("buried") ? pathOf(server, "dead-letters") : null}><${Count} value=${jobs("buried")} zero=${false} /><//>
     <${Figure} label="Puts/s" title=${per(rates.puts)}>${shortRate(rates.puts)}<//>
     <${Figure} label="Reserves/s" title=${per(rates.reserves)}>${shortRate(rates.reserves)}<//>
     <${Figure} label="Deletes/s" title=${per(rates.deletes)}>${shortRate(rates.deletes)}<//>
-    <${Figure} label="Timeouts/s" title=${per(rates.timeouts)} tone=${rates.timeouts > 0 ? "warning" : null}>${shortRate(rates.timeouts)}<//>
+    <${Figure} label="Timeouts/s" title=${per(rates.timeouts)} tone=${rates.timeouts > 0 ? "warning" : null}>
+      ${shortRate(rates.timeouts)}<//>
     <${Figure} label="Connections"><${Count} value=${Number(stats["current-connections"] ?? 0)} zero=${false} /><//>
     <${Figure} label="Consumers waiting"><${Count} value=${Number(stats["current-waiting"] ?? 0)} zero=${false} /><//>
     <${Figure} label="CPU">${rates.cpu == null ? "–" : Math.round(rates.cpu * 100) + "%"}<//>
@@ -37,11 +39,12 @@ function Totals({ live, server }) {
 function busiestColumns(server) {
   return [
     { key: "tube", label: "Tube", cell: (row) => html`<${TubeLink} server=${server} tube=${row.tube} />` },
-    { key: "line", label: "Ready lately", cell: (row) => html`<${Sparkline} values=${row.history.values()} label=${"Ready jobs of " + row.tube} />`, hide: "narrow" },
+    { key: "line", label: "Lately", cell: (row) => html`<${Sparkline} values=${row.history.values()}
+      label=${"Ready jobs of " + row.tube} />`, hide: "narrow" },
     { key: "ready", label: "Ready", numeric: true, cell: (row) => html`<${Count} value=${row.ready} />` },
     { key: "putsPerS", label: "Puts/s", numeric: true, cell: (row) => html`<${Rate} value=${row.putsPerS} />` },
-    { key: "reservesPerS", label: "Reserves/s", numeric: true, cell: (row) => html`<${Rate} value=${row.reservesPerS} />`, hide: "narrow" },
-    { key: "deletesPerS", label: "Deletes/s", numeric: true, cell: (row) => html`<${Rate} value=${row.deletesPerS} />`, hide: "large" },
+    { key: "reservesPerS", label: "Res./s", numeric: true, cell: (row) => html`<${Rate} value=${row.reservesPerS} />`, hide: "narrow" },
+    { key: "deletesPerS", label: "Del./s", numeric: true, cell: (row) => html`<${Rate} value=${row.deletesPerS} />`, hide: "large" },
   ];
 }
 
@@ -75,7 +78,8 @@ export function OverviewPage({ server }) {
   const live = useLive();
   const busiestTableColumns = useMemo(() => busiestColumns(server), [server]);
   const attentionTableColumns = useMemo(() => attentionColumns(server), [server]);
-  if (!live?.survey) return html`<${Page} title="Overview">${live?.trouble ? null : html`<${Loading} text="Waiting for the first numbers" />`}<//>`;
+  if (!live?.survey) return html`<${Page} title="Overview">
+    ${live?.trouble ? null : html`<${Loading} text="Waiting for the first numbers" />`}<//>`;
   const { samples } = live;
   const tubes = [...live.tubes.values()];
   const busiest = best(tubes, activity);
@@ -83,8 +87,11 @@ export function OverviewPage({ server }) {
   const unserved = best(stuck, (tube) => tube.ready);
   const running = (live.operations ?? []).filter((one) => !one.ended);
   const draining = String(live.survey.server.draining) === "true";
-  return html`<${Page} title="Overview" badges=${html`<span class="page-note">${live.hello?.kind ?? ""} ${live.hello?.version ?? ""}, ${counted(live.tubes.size, "tube")}</span>`}>
-    ${draining && html`<div class="notice notice-warning"><p><b>The server drains.</b> It rejects new jobs until this is ended.</p></div>`}
+  return html`<${Page} title="Overview"
+    badges=${html`<span class="page-note">
+      ${live.hello?.kind ?? ""} ${live.hello?.version ?? ""}, ${counted(live.tubes.size, "tube")}</span>`}>
+    ${draining && html`<div class="notice notice-warning"><p>
+      <b>The server drains.</b> It rejects new jobs until this is ended.</p></div>`}
     <${Totals} live=${live} server=${server} />
     <div class="grid-2">
       <${Section} title="Rates per second">
@@ -109,13 +116,17 @@ export function OverviewPage({ server }) {
           empty=${html`<${Empty}>Tubes with puts, reserves or deletes appear here.<//>`} />
       <//>
       <div class="stack">
-        <${Section} title="Waiting jobs and no consumer" flush=${true} actions=${stuck.length > SHOWN ? html`<a href=${pathOf(server, "tubes", null, { condition: "lacks" })}>All ${counted(stuck.length, "tube")}</a>` : null}>
-          <${DataTable} label="Tubes with waiting jobs and no consumer" columns=${attentionTableColumns} rows=${unserved} rowKey=${(row) => row.tube}
+        <${Section} title="Waiting jobs and no consumer" flush=${true}
+          actions=${stuck.length > SHOWN ? html`<a href=${pathOf(server, "tubes", null, { condition: "lacks" })}>All ${counted(stuck.length, "tube")}</a>` : null}>
+          <${DataTable} label="Tubes with waiting jobs and no consumer" columns=${attentionTableColumns}
+            rows=${unserved} rowKey=${(row) => row.tube}
             empty=${html`<${Empty}>Every tube with ready jobs has a consumer. Others appear here.<//>`} />
         <//>
-        <${Section} title="Operations in progress" flush=${true} actions=${html`<a href=${pathOf(server, "operations")}>All operations</a>`}>
+        <${Section} title="Operations in progress" flush=${true}
+          actions=${html`<a href=${pathOf(server, "operations")}>All operations</a>`}>
           ${running.length
-            ? html`<ul class="operation-list">${running.map((one) => html`<li key=${one.id}><${OperationProgress} operation=${one} /></li>`)}</ul>`
+            ? html`<ul class="operation-list">
+              ${running.map((one) => html`<li key=${one.id}><${OperationProgress} operation=${one} /></li>`)}</ul>`
             : html`<${Empty}>Moves, redrives and replays that run in the background appear here.<//>`}
         <//>
       </div>

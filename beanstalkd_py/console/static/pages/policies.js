@@ -44,17 +44,24 @@ export function PoliciesPage({ server }) {
   const columns = [
     { key: "tube", label: "Pattern", cell: (row) => html`<span class="tube-name">${row.tube}</span>` },
     { key: "settings", label: "Settings", className: "cell-wrap", cell: (row) => settingsOf(row).length
-      ? html`<span class="settings">${settingsOf(row).map(([key, value]) => html`<span key=${key} class="setting" title=${key}><span class="faint">${labelOf(key)}</span> ${valueOf(key, value)}</span>`)}</span>`
+      ? html`<span class="settings">
+        ${settingsOf(row).map(([key, value]) => html`<span key=${key} class="setting" title=${key}><span class="faint">
+          ${labelOf(key)}</span> ${valueOf(key, value)}</span>`)}</span>`
       : html`<span class="faint">none: exempt from other policies</span>` },
-    { key: "from", label: "Set", cell: (row) => html`<${Badge} kind=${row.from === "online" ? "accent" : "neutral"}>${row.from === "online" ? "online" : "in the file"}<//>` },
+    { key: "from", label: "Set", cell: (row) => html`<${Badge} kind=${row.from === "online" ? "accent" : "neutral"}>
+      ${row.from === "online" ? "online" : "in the file"}<//>` },
     ...(may(session, "policy-set") ? [{ key: "actions", label: "Actions", plain: true, cell: (row) => html`<span class="buttons">
       <button class="button small" onClick=${() => edit(row)} aria-label=${"Change the policy of " + row.tube}>Change</button>
-      ${row.from === "online" && html`<button class="button small danger-outline" onClick=${() => unset(row)} aria-label=${"Remove the policy of " + row.tube}>Remove</button>`}</span>` }] : []),
+      ${row.from === "online" && html`<button class="button small danger-outline" onClick=${() => unset(row)}
+        aria-label=${"Remove the policy of " + row.tube}>Remove</button>`}</span>` }] : []),
   ];
-  return html`<${Page} title="Policies" badges=${html`<span class="page-note">The first pattern that matches a tube applies.</span>`}
-    actions=${may(session, "policy-set") && html`<button class="button primary" onClick=${() => edit(null)}>Set a policy</button>`}>
+  return html`<${Page} title="Policies"
+    badges=${html`<span class="page-note">The first pattern that matches a tube applies.</span>`}
+    actions=${may(session, "policy-set") && html`<button class="button primary"
+    onClick=${() => edit(null)}>Set a policy</button>`}>
     <${WhenLoaded} source=${source}>${(data) => html`<div class="card card-flush">
-      <${DataTable} cards=${true} label="Policies" columns=${columns} rows=${data.policies} rowKey=${(row) => row.from + " " + row.tube}
+      <${DataTable} cards=${true} label="Policies" columns=${columns} rows=${data.policies}
+        rowKey=${(row) => row.from + " " + row.tube}
         empty=${html`<${Empty} title="No policies.">A policy limits tubes or gives them defaults. It appears here when it is set, or when the configuration file has a table [tube."PATTERN"].<//>`} /></div>`}<//>
   <//>`;
 }

@@ -10,7 +10,8 @@ import { Badge } from "/static/parts/values.js";
 const isTable = (value) => Array.isArray(value) && value.length > 0 && value.every((one) => one && typeof one === "object" && !Array.isArray(one));
 
 const cellOf = (key, value) =>
-  /primary$/.test(key) && typeof value === "boolean" ? html`<${Badge} kind=${value ? "accent" : "neutral"}>${value ? "primary" : "standby"}<//>` : valueOf(key, value);
+  /primary$/.test(key) && typeof value === "boolean" ? html`<${Badge} kind=${value ? "accent" : "neutral"}>
+  ${value ? "primary" : "standby"}<//>` : valueOf(key, value);
 
 const columnsOf = (rows) =>
   [...new Set(rows.flatMap((row) => Object.keys(row)))].map((key) => ({
@@ -25,7 +26,9 @@ export function ReplicationPage({ server }) {
     const facts = Object.fromEntries(entries.filter(([, value]) => !isTable(value)));
     return html`
       <${Section} title="State"><${Facts} values=${facts} /><//>
-      ${entries.filter(([, value]) => isTable(value)).map(([key, rows]) => html`<${Section} key=${key} title=${keyLabel(key)} flush=${true}>
-        <${DataTable} label=${keyLabel(key)} columns=${columnsOf(rows)} rows=${rows} rowKey=${(row) => row.address ?? JSON.stringify(row)} /><//>`)}`;
+      ${entries.filter(([, value]) => isTable(value)).map(([key, rows]) => html`<${Section} key=${key}
+        title=${keyLabel(key)} flush=${true}>
+        <${DataTable} label=${keyLabel(key)} columns=${columnsOf(rows)} rows=${rows}
+          rowKey=${(row) => row.address ?? JSON.stringify(row)} /><//>`)}`;
   }}<//><//>`;
 }

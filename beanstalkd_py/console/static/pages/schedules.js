@@ -24,7 +24,8 @@ export function SchedulesPage({ server }) {
     { key: "puts", label: "Puts", numeric: true, hide: "narrow", cell: (row) => html`<${Count} value=${row.puts} />` },
     { key: "errors", label: "Errors", numeric: true, hide: "narrow", cell: (row) => html`<${Count} value=${row.errors} />` },
     { key: "error", label: "State", className: "cell-wrap", cell: (row) => (row.error ? html`<${Badge} kind="danger">failing<//> ${row.error}` : html`<${Badge} kind="good">ok<//>`) },
-    ...(may(session, "schedule-run") ? [{ key: "run", label: "Action", plain: true, cell: (row) => html`<button class="button small" onClick=${() => run(row.name)} aria-label=${"Put now: the job of " + row.name}>Put now</button>` }] : []),
+    ...(may(session, "schedule-run") ? [{ key: "run", label: "Action", plain: true, cell: (row) => html`<button class="button small"
+      onClick=${() => run(row.name)} aria-label=${"Put now: the job of " + row.name}>Put now</button>` }] : []),
   ];
   return html`<${Page} title="Schedules"><${WhenLoaded} source=${source}>${(data) => html`<div class="card card-flush">
     <${DataTable} cards=${true} label="Schedules" columns=${columns} rows=${data.schedules} rowKey=${(row) => row.name}

@@ -1,4 +1,4 @@
-import { html, useEffect, useMemo, useRef, useState } from "/static/preact.js";
+import { html, useRef, useState } from "/static/preact.js";
 import { useData } from "/static/api.js";
 import { shortNumber, shortRate } from "/static/formatting.js";
 import { useLive } from "/static/live.js";
@@ -44,7 +44,8 @@ function Actions({ tube, row, features, onDone }) {
   const session = useSession();
   const openAction = useAction();
   const button = (action, text, style = "") =>
-    may(session, action.kind) && html`<button class=${"button " + style} onClick=${() => openAction({ ...action, done: onDone })}>${text}</button>`;
+    may(session, action.kind) && html`<button class=${"button " + style}
+      onClick=${() => openAction({ ...action, done: onDone })}>${text}</button>`;
   return html`
     ${button(putJob(tube), "Put")}
     ${button(kickTube(tube, row?.buried ?? 0), "Kick")}
@@ -68,7 +69,8 @@ export function TubePage({ server, name, features }) {
   const trail = { href: pathOf(server, "tubes"), text: "Tubes" };
   const title = html`<span class="tube-name">${name}</span>`;
   if (missing) {
-    return html`<${Page} title=${title} label=${name} trail=${trail}><${Empty} title="No such tube.">The tube appears here when a client uses it or puts a job into it.<//><//>`;
+    return html`<${Page} title=${title} label=${name} trail=${trail}>
+      <${Empty} title="No such tube.">The tube appears here when a client uses it or puts a job into it.<//><//>`;
   }
   const numbers = row ?? {};
   return html`<${Page} title=${title} label=${name} trail=${trail} badges=${row && html`<${TubeBadges} tube=${row} />`}
@@ -107,13 +109,15 @@ export function TubePage({ server, name, features }) {
     </div>
     <div class="grid-2">
       <${Section} title="Policy" actions=${features?.policies && html`<a href=${pathOf(server, "policies")}>All policies</a>`}>
-        <${WhenLoaded} source=${details}>${(data) => data.policy ? html`<${Facts} values=${data.policy} />` : html`<p class="faint">No policy applies to this tube.</p>`}<//>
+        <${WhenLoaded} source=${details}>
+          ${(data) => data.policy ? html`<${Facts} values=${data.policy} />` : html`<p class="faint">No policy applies to this tube.</p>`}<//>
       <//>
       <${Section} title="Statistics">
         <${WhenLoaded} source=${details}>${(data) => html`<${Facts} values=${data.stats} skip=${["name"]} />`}<//>
       <//>
     </div>
-    <${Section} title="Jobs" flush=${true} actions=${html`<a href=${pathOf(server, "jobs", null, { tube: name })}>Open the job list</a>`}>
+    <${Section} title="Jobs" flush=${true}
+      actions=${html`<a href=${pathOf(server, "jobs", null, { tube: name })}>Open the job list</a>`}>
       <${JobTable} key=${round} server=${server} tube=${name} filters=${filters} onFilters=${setFilters} />
     <//>
   <//>`;

@@ -25,7 +25,7 @@ const CONDITION_TESTS = {
 };
 
 /* A glob if the text has * or ?; else a part of the name. Case does not matter. */
-export function nameTest(text) {
+function nameTest(text) {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return null;
   if (!/[*?]/.test(wanted)) return (name) => name.toLowerCase().includes(wanted);
@@ -78,7 +78,8 @@ function columnsOf(server, opened, onToggle) {
       cell: (row) =>
         row.group
           ? html`<button class="group-toggle" aria-expanded=${opened.has(row.group)} onClick=${() => onToggle(row.group)}>
-              <span class="caret" aria-hidden="true"></span><span class="tube-name">${row.tube}</span> <span class="faint">${counted(row.members.length, "tube")}</span></button>`
+              <span class="caret" aria-hidden="true"></span><span class="tube-name">
+                ${row.tube}</span> <span class="faint">${counted(row.members.length, "tube")}</span></button>`
           : html`<${TubeLink} server=${server} tube=${row.tube} /><${TubeBadges} tube=${row} />`,
     },
     {
@@ -145,13 +146,18 @@ export function TubesPage({ server, query }) {
   };
   if (!survey) return html`<${Page} title="Tubes"><${Loading} text="Waiting for the first numbers" /><//>`;
   const total = live.tubes.size;
-  return html`<${Page} title="Tubes" fill=${true} badges=${html`<span class="page-note" role="status">${filtered.length === total ? counted(total, "tube") : counted(filtered.length, "tube") + " of " + counted(total, "")}</span>`}>
+  return html`<${Page} title="Tubes" fill=${true}
+    badges=${html`<span class="page-note" role="status">
+      ${filtered.length === total ? counted(total, "tube") : counted(filtered.length, "tube") + " of " + counted(total, "")}</span>`}>
     <${FilterBar} label="Filter tubes">
-      <${FilterText} label="Name" value=${text} onChange=${(value) => select({ filter: value })} search=${true} placeholder="part of the name, or mails.*" delayMs=${80} />
-      <${FilterSelect} label="Show" value=${condition} onChange=${(value) => select({ condition: value })} options=${CONDITIONS} />
+      <${FilterText} label="Name" value=${text} onChange=${(value) => select({ filter: value })} search=${true}
+        placeholder="part of the name, or mails.*" delayMs=${80} />
+      <${FilterSelect} label="Show" value=${condition} onChange=${(value) => select({ condition: value })}
+        options=${CONDITIONS} />
       <${FilterSelect} label="Group" value=${separator} onChange=${chooseSeparator} options=${SEPARATORS} />
     <//>
-    <${DataTable} label="Tubes" fill=${true} columns=${columns} rows=${rows} rowKey=${(row) => (row.group ? "group " + row.group : row.tube)}
+    <${DataTable} label="Tubes" fill=${true} columns=${columns} rows=${rows}
+      rowKey=${(row) => (row.group ? "group " + row.group : row.tube)}
       rowClass=${(row) => (row.group ? "row-group" : separator && groupOf(row.tube, separator) && opened.has(groupOf(row.tube, separator)) ? "row-member" : null)}
       sort=${sort} onSort=${onSort}
       empty=${total

@@ -43,14 +43,20 @@ function Field({ field, value, onChange, first }) {
     </div></fieldset>`;
   }
   let control;
-  if (field.type === "body") control = html`<textarea ...${common} rows="5" spellcheck=${false} class="code" value=${value} onInput=${input}></textarea>`;
+  if (field.type === "body") control = html`<textarea ...${common} rows="5" spellcheck=${false} class="code"
+    value=${value} onInput=${input}></textarea>`;
   else if (field.type === "select") {
-    control = html`<select ...${common} value=${value} onChange=${input}>${field.options.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`;
+    control = html`<select ...${common} value=${value} onChange=${input}>
+    ${field.options.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`;
   } else {
-    control = html`<input ...${common} type=${INPUT_TYPES[field.type] ?? "text"} min=${field.type === "number" ? (field.min ?? 0) : null} step=${field.type === "number" ? "any" : null}
-      value=${value} autocomplete="off" spellcheck=${false} required=${!field.optional} onInput=${input} list=${field.list ?? null} />`;
+    control = html`<input ...${common} type=${INPUT_TYPES[field.type] ?? "text"}
+    min=${field.type === "number" ? (field.min ?? 0) : null} step=${field.type === "number" ? "any" : null}
+      value=${value} autocomplete="off" spellcheck=${false} required=${!field.optional} onInput=${input}
+      list=${field.list ?? null} />`;
   }
-  return html`<div class=${"field" + (field.half ? " field-half" : "")}><label for=${id}>${field.label}${field.optional && html` <span class="faint">optional</span>`}</label>${control}${hint && html`<p class="hint" id=${hint}>${field.hint}</p>`}</div>`;
+  return html`<div class=${"field" + (field.half ? " field-half" : "")}><label for=${id}>
+    ${field.label}${field.optional && html` <span class="faint">optional</span>`}</label>
+      ${control}${hint && html`<p class="hint" id=${hint}>${field.hint}</p>`}</div>`;
 }
 
 export function ActionDialog({ action, server, onClose }) {
@@ -110,21 +116,26 @@ export function ActionDialog({ action, server, onClose }) {
   if (!complete) answer = html`<p class="faint">Fill in the fields to see what this does.</p>`;
   else if (!current) answer = html`<p class="faint"><span class="spinner" aria-hidden="true"></span>Asking the server</p>`;
   else if (dry.error) answer = html`<p class="danger-text">${dry.error}</p>`;
-  else answer = html`<p class="dry-count">${dry.count != null && html`<b>${longNumber(dry.count)}</b>`}<span>${dry.text}</span></p>`;
+  else answer = html`<p class="dry-count">${dry.count != null && html`<b>${longNumber(dry.count)}</b>`}<span>
+  ${dry.text}</span></p>`;
 
   return html`<${Dialog} title=${action.title} onClose=${onClose}>
     <form onSubmit=${submit} class="form">
       ${action.note && html`<p class="dialog-note">${action.note}</p>`}
       <div class="fields">
-        ${fields.map((one, at) => html`<${Field} key=${one.name} field=${one} first=${at === 0} value=${values[one.name]} onChange=${(value) => setValues((old) => ({ ...old, [one.name]: value }))} />`)}
+        ${fields.map((one, at) => html`<${Field} key=${one.name} field=${one} first=${at === 0}
+          value=${values[one.name]} onChange=${(value) => setValues((old) => ({ ...old, [one.name]: value }))} />`)}
       </div>
       <div class="dry-run" aria-live="polite">${answer}</div>
-      ${mustType && html`<div class="field"><label for="typed-name">Type the name of the tube to confirm: <code>${action.tube}</code></label>
-        <input id="typed-name" type="text" autocomplete="off" spellcheck=${false} value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} /></div>`}
+      ${mustType && html`<div class="field"><label for="typed-name">Type the name of the tube to confirm: <code>
+        ${action.tube}</code></label>
+        <input id="typed-name" type="text" autocomplete="off" spellcheck=${false} value=${typed}
+          onInput=${(event) => setTyped(event.currentTarget.value)} /></div>`}
       ${error && html`<p class="danger-text" role="alert">${error}</p>`}
       <footer class="dialog-footer">
         <button type="button" class="button" onClick=${onClose}>Cancel</button>
-        <button type="submit" class=${"button " + (action.danger ? "danger" : "primary")} disabled=${!ready}>${action.button}</button>
+        <button type="submit" class=${"button " + (action.danger ? "danger" : "primary")} disabled=${!ready}>
+          ${action.button}</button>
       </footer>
     </form>
   <//>`;

@@ -54,7 +54,9 @@ function Plot({ label, at, series, format, height }) {
   const summary = series.map((one) => one.label + " " + format(lastOf(one.values) ?? null)).join(", ");
   return html`<figure class="chart">
     <figcaption class="legend">
-      ${series.map((one) => html`<span key=${one.label} class="legend-item"><span class="legend-line" style=${{ background: "var(" + one.color + ")" }}></span>${one.label} <b>${format(one.values[shownAt] ?? null)}</b></span>`)}
+      ${series.map((one) => html`<span key=${one.label} class="legend-item"><span class="legend-line"
+        style=${{ background: "var(" + one.color + ")" }}></span>${one.label} <b>
+        ${format(one.values[shownAt] ?? null)}</b></span>`)}
       ${cursor != null && at[cursor] !== undefined && html`<span class="legend-time">${clock(at[cursor])}</span>`}
     </figcaption>
     <div ref=${container} role="img" aria-label=${label + ". Last values: " + summary}></div>
@@ -62,6 +64,7 @@ function Plot({ label, at, series, format, height }) {
 }
 
 export function Chart({ height = 200, ...others }) {
-  if (others.at.length < 2) return html`<p class="chart-empty" style=${{ height: height + 24 + "px" }}>The line begins with the next values.</p>`;
+  if (others.at.length < 2) return html`<p class="chart-empty"
+    style=${{ height: height + 24 + "px" }}>The line begins with the next values.</p>`;
   return html`<${Plot} height=${height} ...${others} />`;
 }

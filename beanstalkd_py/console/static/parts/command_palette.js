@@ -69,13 +69,17 @@ export function CommandPalette({ server, servers, onTheme, onClose }) {
     }
   };
   return html`<${Dialog} title="Go to" hideTitle=${true} className="palette" onClose=${onClose}>
-    <input class="palette-input" type="text" role="combobox" aria-label="Page, tube or job id" aria-expanded="true" aria-controls="palette-list"
-      aria-activedescendant=${found.length ? "palette-" + at : null} autocomplete="off" spellcheck=${false} placeholder="Page, tube or job id" autofocus
+    <input class="palette-input" type="text" role="combobox" aria-label="Page, tube or job id" aria-expanded="true"
+      aria-controls="palette-list"
+      aria-activedescendant=${found.length ? "palette-" + at : null} autocomplete="off" spellcheck=${false}
+      placeholder="Page, tube or job id" autofocus
       value=${text} onInput=${(event) => { setText(event.currentTarget.value); setActive(0); }} onKeyDown=${onKeyDown} />
     <ul id="palette-list" class="palette-list" role="listbox" aria-label="Results" ref=${list}>
-      ${found.map((item, index) => html`<li key=${item.group + item.text} id=${"palette-" + index} role="option" aria-selected=${index === at}
+      ${found.map((item, index) => html`<li key=${item.group + item.text} id=${"palette-" + index} role="option"
+        aria-selected=${index === at}
         onClick=${() => choose(item)} onMouseMove=${() => setActive(index)}>
-        <span class="palette-group">${item.group}</span><span class="palette-text">${item.text}</span><span class="palette-note">${item.note}</span>
+        <span class="palette-group">${item.group}</span><span class="palette-text">${item.text}</span>
+          <span class="palette-note">${item.note}</span>
       </li>`)}
     </ul>
     ${!found.length && html`<p class="palette-none">No page, tube or job matches.</p>`}

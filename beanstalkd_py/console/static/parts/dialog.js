@@ -20,7 +20,8 @@ export function Dialog({ title, onClose, className = "", hideTitle = false, chil
     <div class="dialog-content">
       <header class=${hideTitle ? "hidden" : "dialog-header"}>
         <h2 id=${id.current}>${title}</h2>
-        ${!hideTitle && html`<button type="button" class="icon-button" aria-label="Close" onClick=${() => element.current.close()}>×</button>`}
+        ${!hideTitle && html`<button type="button" class="icon-button" aria-label="Close"
+          onClick=${() => element.current.close()}>×</button>`}
       </header>
       ${children}
     </div>

@@ -4,7 +4,8 @@ import { useLiveOnce } from "/static/live.js";
 
 const TYPING_MS = 300;
 
-export const FilterBar = ({ label, children }) => html`<form class="filters" role="search" aria-label=${label} onSubmit=${(event) => event.preventDefault()}>${children}</form>`;
+export const FilterBar = ({ label, children }) => html`<form class="filters" role="search" aria-label=${label}
+  onSubmit=${(event) => event.preventDefault()}>${children}</form>`;
 
 /* A text field that reports its value after a pause in typing, or at Enter. */
 export function FilterText({ label, value, onChange, search = false, placeholder = null, type = "text", size = null, list = null, delayMs = TYPING_MS }) {
@@ -16,7 +17,8 @@ export function FilterText({ label, value, onChange, search = false, placeholder
     return () => clearTimeout(timer);
   }, [text]);
   return html`<label class=${"filter" + (search ? " filter-search" : "")}><span>${label}</span>
-    <input type=${type} data-search=${search ? "" : null} value=${text} placeholder=${placeholder} size=${size} list=${list} autocomplete="off" spellcheck=${false}
+    <input type=${type} data-search=${search ? "" : null} value=${text} placeholder=${placeholder} size=${size}
+      list=${list} autocomplete="off" spellcheck=${false}
       min=${type === "number" ? 0 : null}
       onInput=${(event) => setText(event.currentTarget.value)}
       onKeyDown=${(event) => {
@@ -35,5 +37,6 @@ export const FilterSelect = ({ label, value, onChange, options }) =>
 export function TubeNames({ id, also = [] }) {
   const live = useLiveOnce();
   const names = [...(live?.tubes.values() ?? [])].sort((a, b) => b.ready + b.buried - a.ready - a.buried).slice(0, 200).map((one) => one.tube);
-  return html`<datalist id=${id}>${[...new Set([...also, ...names])].map((name) => html`<option key=${name} value=${name} />`)}</datalist>`;
+  return html`<datalist id=${id}>
+    ${[...new Set([...also, ...names])].map((name) => html`<option key=${name} value=${name} />`)}</datalist>`;
 }

@@ -21,4 +21,5 @@ const PATHS = {
 };
 
 export const Icon = ({ name }) =>
-  html`<svg class="icon" width="16" height="16" viewBox="0 0 16 16" aria-hidden="true" focusable="false"><path d=${PATHS[name]} /></svg>`;
+  html`<svg class="icon" width="16" height="16" viewBox="0 0 16 16" aria-hidden="true" focusable="false">
+    <path d=${PATHS[name]} /></svg>`;

@@ -43,7 +43,8 @@ export function JobBody({ body }) {
   return html`<div class="body-view">
     <div class="body-bar">
       <div class="segments" role="group" aria-label="View of the body">
-        ${views.map((one) => html`<button key=${one} type="button" aria-pressed=${one === view} onClick=${() => setChosen(one)}>${one}</button>`)}
+        ${views.map((one) => html`<button key=${one} type="button" aria-pressed=${one === view}
+          onClick=${() => setChosen(one)}>${one}</button>`)}
       </div>
       <span class="faint">${counted(body.size ?? bytesOf(body).length, "byte")}${cut ? ", only the start is shown" : ""}</span>
     </div>

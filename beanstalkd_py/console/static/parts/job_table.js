@@ -19,8 +19,10 @@ function columnsOf(server, chosen, rows, onChoose, selectable) {
   const time = (key, label, hide, title = null) => ({ key, label, title, numeric: true, width: 84, hide, cell: (row) => html`<${Duration} value=${row[key]} />` });
   const choice = {
     key: "choice", label: "", width: 40, rowHeader: false, className: "cell-choice",
-    header: html`<label class="choice"><span class="hidden">All jobs of this page</span><input type="checkbox" checked=${all} onChange=${() => onChoose(all ? [] : rows.map((row) => row.id), true)} /></label>`,
-    cell: (row) => html`<label class="choice"><span class="hidden">Job ${row.id}</span><input type="checkbox" checked=${chosen.has(row.id)} onChange=${() => onChoose([row.id], false)} /></label>`,
+    header: html`<label class="choice"><span class="hidden">All jobs of this page</span><input type="checkbox"
+    checked=${all} onChange=${() => onChoose(all ? [] : rows.map((row) => row.id), true)} /></label>`,
+    cell: (row) => html`<label class="choice"><span class="hidden">Job ${row.id}</span><input type="checkbox"
+      checked=${chosen.has(row.id)} onChange=${() => onChoose([row.id], false)} /></label>`,
   };
   return [
     ...(selectable ? [choice] : []),
@@ -94,7 +96,8 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
   return html`<div class=${"job-table" + (fill ? " job-table-fill" : "")}>
     <${FilterBar} label="Filter jobs">
       ${before}
-      <${FilterText} label="Body contains" value=${filters.body ?? ""} onChange=${set("body")} search=${true} placeholder="text in the body" />
+      <${FilterText} label="Body contains" value=${filters.body ?? ""} onChange=${set("body")} search=${true}
+        placeholder="text in the body" />
       <${FilterSelect} label="State" value=${filters.state || "any"} onChange=${set("state")} options=${STATES} />
       ${more
         ? html`<${FilterText} label="Min. age (s)" type="number" value=${filters.min_age ?? ""} onChange=${set("min_age")} />
@@ -115,7 +118,8 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
     </div>
     ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
     ${!source.data && !source.error && html`<${Loading} text="Searching" />`}
-    ${source.data && html`<${DataTable} label=${"Jobs of " + tube} fill=${fill && rows.length > 0} columns=${columns} rows=${rows} rowKey=${(row) => row.id}
+    ${source.data && html`<${DataTable} label=${"Jobs of " + tube} fill=${fill && rows.length > 0} columns=${columns}
+      rows=${rows} rowKey=${(row) => row.id}
       rowClass=${(row) => (chosen.has(row.id) ? "row-chosen" : null)}
       empty=${isFiltered
         ? html`<${Empty} title="No job matches.">Jobs whose state, age, priority and body match the filter appear here.<//>`

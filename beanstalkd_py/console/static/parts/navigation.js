@@ -54,7 +54,7 @@ export function Navigation({ route, server, session, theme, onTheme, onLogout, o
     media.addEventListener("change", update);
     return () => media.removeEventListener("change", update);
   }, []);
-  return html`<div class=${"sidebar" + (open ? " sidebar-open" : "")} id="sidebar" inert=${narrow && !open}>
+  return html`<aside aria-label="Menu" class=${"sidebar" + (open ? " sidebar-open" : "")} id="sidebar" inert=${narrow && !open}>
     <div class="sidebar-head">
       <a class="brand" href=${pathOf(server)}><${Icon} name="brand" />beanstalkd_py</a>
       <button class="icon-button only-narrow" aria-label="Close the menu" onClick=${onClose}>×</button>
@@ -73,13 +73,15 @@ export function Navigation({ route, server, session, theme, onTheme, onLogout, o
     </nav>
     <div class="sidebar-foot">
       <div class="segments" role="group" aria-label="Colours">
-        ${THEMES.map((one) => html`<button key=${one} aria-pressed=${one === theme} onClick=${() => onTheme(one)}>${THEME_LABELS[one]}</button>`)}
+        ${THEMES.map((one) => html`<button key=${one} aria-pressed=${one === theme} onClick=${() => onTheme(one)}>
+          ${THEME_LABELS[one]}</button>`)}
       </div>
       <div class="sidebar-user">
         <span title=${"Role: " + session.role}>${session.user ?? "No login"} <span class="faint">${session.role}</span></span>
         ${session.login && session.user && html`<button class="link-button" onClick=${onLogout}>Log out</button>`}
       </div>
-      <div class="sidebar-user"><span class="faint">Version ${session.version}</span><button class="link-button" onClick=${onKeys}>Keys</button></div>
+      <div class="sidebar-user"><span class="faint">Version ${session.version}</span><button class="link-button"
+        onClick=${onKeys}>Keys</button></div>
     </div>
-  </div>`;
+  </aside>`;
 }

@@ -4,7 +4,8 @@ import { html } from "/static/preact.js";
 export const Empty = ({ title, children }) =>
   html`<div class="empty">${title && html`<p class="empty-title">${title}</p>`}<p>${children}</p></div>`;
 
-export const Loading = ({ text = "Loading" }) => html`<p class="loading" role="status"><span class="spinner" aria-hidden="true"></span>${text}</p>`;
+export const Loading = ({ text = "Loading" }) => html`<p class="loading" role="status"><span class="spinner"
+  aria-hidden="true"></span>${text}</p>`;
 
 export const Failure = ({ error, retry = null }) =>
   html`<div class="notice notice-danger" role="alert">

@@ -15,5 +15,6 @@ export function Progress({ operation }) {
 }
 
 export const OperationProgress = ({ operation }) =>
-  html`<div class="operation"><p><b>${operation.kind}</b> <span class="tube-name">${operation.target}</span> <span class="faint">by ${operation.user ?? "anybody"}</span></p>
+  html`<div class="operation"><p><b>${operation.kind}</b> <span class="tube-name">
+    ${operation.target}</span> <span class="faint">by ${operation.user ?? "anybody"}</span></p>
     <${Progress} operation=${operation} /></div>`;

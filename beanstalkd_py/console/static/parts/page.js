@@ -10,7 +10,8 @@ export function Page({ title, label = title, trail = null, actions = null, badge
   return html`<div class=${"page" + (fill ? " page-fill" : "") + (wide ? "" : " page-text")}>
     <header class="page-header">
       <div class="page-title">
-        ${trail && html`<nav class="trail" aria-label="Breadcrumb"><a href=${trail.href}>${trail.text}</a><span aria-hidden="true">/</span></nav>`}
+        ${trail && html`<nav class="trail" aria-label="Breadcrumb"><a href=${trail.href}>${trail.text}</a>
+          <span aria-hidden="true">/</span></nav>`}
         <h1 ref=${heading} tabindex="-1">${title}</h1>
         ${badges}
       </div>
@@ -22,7 +23,8 @@ export function Page({ title, label = title, trail = null, actions = null, badge
 
 export const Section = ({ title, note = null, actions = null, flush = false, children }) =>
   html`<section class=${"card" + (flush ? " card-flush" : "")} aria-label=${title}>
-    <header class="card-header"><h2>${title}</h2>${note && html`<p class="card-note">${note}</p>`}${actions && html`<div class="card-actions">${actions}</div>`}</header>
+    <header class="card-header"><h2>${title}</h2>
+      ${note && html`<p class="card-note">${note}</p>`}${actions && html`<div class="card-actions">${actions}</div>`}</header>
     <div class="card-body">${children}</div>
   </section>`;
 
@@ -40,5 +42,6 @@ export const Facts = ({ values, show = {}, labels = {}, skip = [] }) =>
   html`<dl class="facts">
     ${Object.entries(values)
       .filter(([key]) => !skip.includes(key))
-      .map(([key, value]) => html`<div key=${key}><dt title=${key}>${labels[key] ?? labelOf(key)}</dt><dd>${show[key] ? show[key](value) : isObject(value) ? html`<${Facts} values=${value} />` : valueOf(key, value)}</dd></div>`)}
+      .map(([key, value]) => html`<div key=${key}><dt title=${key}>${labels[key] ?? labelOf(key)}</dt><dd>
+        ${show[key] ? show[key](value) : isObject(value) ? html`<${Facts} values=${value} />` : valueOf(key, value)}</dd></div>`)}
   </dl>`;

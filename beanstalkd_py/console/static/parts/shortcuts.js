@@ -54,7 +54,9 @@ const GENERAL = [
 export const KeysDialog = ({ onClose }) =>
   html`<${Dialog} title="Keys" onClose=${onClose}>
     <div class="keys">
-      <dl>${GENERAL.map(([key, text]) => html`<div key=${key}><dt>${key.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl>
-      <dl>${PAGES.map((page) => html`<div key=${page.key}><dt><kbd>g</kbd> <kbd>${page.letter}</kbd></dt><dd>${page.label}</dd></div>`)}</dl>
+      <dl>${GENERAL.map(([key, text]) => html`<div key=${key}><dt>
+        ${key.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl>
+      <dl>${PAGES.map((page) => html`<div key=${page.key}><dt><kbd>g</kbd> <kbd>${page.letter}</kbd></dt><dd>
+        ${page.label}</dd></div>`)}</dl>
     </div>
   <//>`;

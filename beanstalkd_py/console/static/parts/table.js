@@ -7,14 +7,14 @@ import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useStat
 const VIRTUAL_FROM = 150;
 const OVERSCAN = 12;
 const STEP = 6;
-export const ROW_HEIGHT = 34;
+const ROW_HEIGHT = 34;
 
 const NARROW = matchMedia("(max-width: 719px)");
 const MEDIUM = matchMedia("(max-width: 1079px)");
 const LARGE = matchMedia("(max-width: 1439px)");
 const screenWidth = () => (NARROW.matches ? "narrow" : MEDIUM.matches ? "medium" : LARGE.matches ? "large" : "wide");
 
-export function useScreenWidth() {
+function useScreenWidth() {
   const [width, setWidth] = useState(screenWidth);
   useEffect(() => {
     const update = () => setWidth(screenWidth());
@@ -143,7 +143,8 @@ export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = 
     const row = rows[at];
     return (
       renderRow?.(row, at, shown.length) ??
-      html`<tr key=${rowKey(row)} data-row=${at} aria-rowindex=${virtual ? at + 2 : null} class=${rowClass?.(row)}>${cells(row)}</tr>`
+      html`<tr key=${rowKey(row)} data-row=${at} aria-rowindex=${virtual ? at + 2 : null} class=${rowClass?.(row)}>
+        ${cells(row)}</tr>`
     );
   };
   const visible = [];
@@ -155,7 +156,8 @@ export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = 
     }
     visible.push(node);
   }
-  const gap = (height, key) => height > 0 && html`<tr key=${key} class="gap" aria-hidden="true"><td colspan=${shown.length} style=${{ height: height + "px" }}></td></tr>`;
+  const gap = (height, key) => height > 0 && html`<tr key=${key} class="gap" aria-hidden="true">
+    <td colspan=${shown.length} style=${{ height: height + "px" }}></td></tr>`;
   return html`<div
     class=${"table-scroll" + (virtual ? " table-virtual" : "") + (fill ? " table-fill" : "") + (cards ? " table-cards" : "")}
     ref=${container} role="region" aria-label=${label} tabindex="0"
@@ -164,8 +166,11 @@ export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = 
   >
     <table aria-rowcount=${virtual ? rows.length + 1 : null} style=${{ minWidth: minWidth ? minWidth + "px" : "100%" }}>
       <caption class="hidden">${label}</caption>
-      ${virtual && html`<colgroup>${shown.map((one) => html`<col style=${{ width: one.width ? (screen === "narrow" && one.narrowWidth ? one.narrowWidth : one.width) + "px" : "auto" }} />`)}</colgroup>`}
-      <thead><tr aria-rowindex=${virtual ? 1 : null}>${shown.map((column) => html`<${HeaderCell} key=${column.key} column=${column} sort=${sort} onSort=${onSort} />`)}</tr></thead>
+      ${virtual && html`<colgroup>
+        ${shown.map((one) => html`<col style=${{ width: one.width ? (screen === "narrow" && one.narrowWidth ? one.narrowWidth : one.width) + "px" : "auto" }} />`)}</colgroup>`}
+      <thead><tr aria-rowindex=${virtual ? 1 : null}>
+        ${shown.map((column) => html`<${HeaderCell} key=${column.key} column=${column} sort=${sort}
+          onSort=${onSort} />`)}</tr></thead>
       <tbody>
         ${gap(first * ROW_HEIGHT, "gap-before")}
         ${visible}

@@ -12,7 +12,8 @@ export function Timeline({ events }) {
       return html`<li key=${at} class=${"event event-" + one.event}>
         <span class="event-name">${one.event}</span>
         <span class="event-text">${one.text}</span>
-        <time class="event-time" title=${longTime(one.at)} datetime=${new Date(one.at * 1000).toISOString()}>${day ? dateTime(one.at) : clock(one.at)}<span class="faint">${fraction(one.at)}</span></time>
+        <time class="event-time" title=${longTime(one.at)} datetime=${new Date(one.at * 1000).toISOString()}>
+          ${day ? dateTime(one.at) : clock(one.at)}<span class="faint">${fraction(one.at)}</span></time>
         <span class="event-gap">${before ? "+" + shortDuration(one.at - before.at) : ""}</span>
       </li>`;
     })}

@@ -11,10 +11,12 @@ export function TubeBadges({ tube }) {
     badges.push(html`<${Badge} kind="danger" title="Jobs are ready, and no connection watches this tube.">no consumer<//>`);
   }
   if (tube.pausedS > 0) {
-    badges.push(html`<${Badge} kind="warning" title=${"No job can be reserved for " + shortDuration(tube.pausedS) + "."}>paused<//>`);
+    badges.push(html`<${Badge} kind="warning"
+      title=${"No job can be reserved for " + shortDuration(tube.pausedS) + "."}>paused<//>`);
   }
   if (tube.buried > 0) {
-    badges.push(html`<${Badge} kind="neutral" title=${counted(tube.buried, "buried job")}>buried ${shortNumber(tube.buried)}<//>`);
+    badges.push(html`<${Badge} kind="neutral"
+      title=${counted(tube.buried, "buried job")}>buried ${shortNumber(tube.buried)}<//>`);
   }
   return badges.length ? html`<span class="badges">${badges}</span>` : null;
 }

@@ -4,7 +4,7 @@ import { keyLabel, longDuration, longNumber, longTime, relativeTime, shortDurati
 
 const WORDS = { pri: "Priority", ttr: "TTR", id: "ID", pid: "PID", cpu: "CPU", tls: "TLS" };
 const SECONDS = new Set(["ttr", "delay", "age", "time-left", "pause", "pause-time-left", "uptime", "expires", "default-ttr", "max-delay"]);
-const IDENTIFIERS = new Set(["id", "pid", "worker", "offset", "file", "epoch", "binlog-oldest-index", "binlog-current-index", "oldest-index", "current-index"]);
+const IDENTIFIERS = new Set(["id", "key", "KEYS", "pid", "worker", "offset", "file", "epoch", "binlog-oldest-index", "binlog-current-index", "oldest-index", "current-index"]);
 const WHOLE_LABELS = new Set(["max-bytes", "behind-bytes"]);
 const UNIT_END = /[-_](bytes|s|ms|us)$/;
 const FIRST_EPOCH = 1e9;

@@ -12,9 +12,11 @@ export const Count = ({ value, zero = true }) => {
 };
 
 export const Rate = ({ value }) =>
-  html`<span class=${value ? null : "faint"} title=${value == null ? "unknown" : longNumber(value) + " per second"}>${shortRate(value)}</span>`;
+  html`<span class=${value ? null : "faint"} title=${value == null ? "unknown" : longNumber(value) + " per second"}>
+    ${shortRate(value)}</span>`;
 
-export const Size = ({ value }) => html`<span title=${value == null ? "unknown" : longNumber(value) + " bytes"}>${shortSize(value)}</span>`;
+export const Size = ({ value }) => html`<span title=${value == null ? "unknown" : longNumber(value) + " bytes"}>
+  ${shortSize(value)}</span>`;
 
 export const Duration = ({ value }) =>
   html`<span class=${value == null ? "faint" : null} title=${longDuration(value)}>${shortDuration(value)}</span>`;
