@@ -38,6 +38,8 @@ from beanstalkd_py.server.accept.listeners import bind
 
 PASSWORD = "a long password"
 LIMIT_S = 20.0
+PIPE_BYTES = 65536
+"""What a pipe holds that nobody reads."""
 
 
 @dataclass
@@ -87,8 +89,8 @@ class Console:
     def log_in(self, user: str, password: str = PASSWORD) -> int:
         return self.ask("/api/login", {"user": user, "password": password})[0]
 
-    def put(self) -> tuple[int, dict[str, object]]:
-        return self.ask("/api/s/0/operations", {"kind": "put", "tube": "a", "body": "b"})
+    def put(self, body: str = "b") -> tuple[int, dict[str, object]]:
+        return self.ask("/api/s/0/operations", {"kind": "put", "tube": "a", "body": body})
 
     def events(self, *names: str) -> dict[str, dict[str, object]]:
         """Return the first event of each of these names."""
@@ -287,6 +289,19 @@ def test_a_failing_console_is_in_the_status_and_does_not_make_the_server_unready
         assert f"console failed: cannot read users {users}" in server.stderr()
         users.write_text(text)
         assert console.session()["login"] is True
+
+
+def test_it_does_not_wait_for_a_reader_of_stderr(console: Console) -> None:
+    command = [sys.executable, "-m", "beanstalkd_py", "serve", "-l", "127.0.0.1", "--workers", "1"]
+    options = ("-p", str(free_port()), "-V", "--console-role", "operate", *console.options)
+    body = "x" * (PIPE_BYTES // 2)
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE) as server:
+        try:
+            console.wait()
+            for _ in range(4):
+                assert console.put(body)[0] == 200  # the log has the audit entry
+        finally:
+            server.kill()
 
 
 @pytest.mark.parametrize("to_group", [False, True])
