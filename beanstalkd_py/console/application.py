@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING
 
 from gevent import get_hub
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
-from werkzeug.routing import Map, Rule
+from werkzeug.routing import BaseConverter, Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from beanstalkd_py import __version__, errors
+from beanstalkd_py.admin.statistics import STATES
+from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.console.access.accounts import MAX_PASSWORD, Account, Role, verify
 from beanstalkd_py.console.access.browser_checks import (
     HEADERS,
     host_of,
+    is_from_other_site,
     is_loopback,
     is_same_origin,
 )
 from beanstalkd_py.console.access.sessions import LONGEST_S, LoginLimit, Sessions
 from beanstalkd_py.console.audit_log import AuditEntry, AuditLog
 from beanstalkd_py.console.live import Live, event, samples_of
-from beanstalkd_py.console.operations import KINDS, Caller, Operation, Operations
+from beanstalkd_py.console.operations import KINDS, Caller, Operation, Operations, plan
 from beanstalkd_py.console.static_files import INDEX, StaticFile, load_static_files
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views import history, jobs, server_state, timeline
@@ -40,6 +43,7 @@ REQUEST_BYTES = 4 << 20
 """A body of a request: a job of a put, or ids."""
 MOST_JOBS = 500
 MOST_AGE_S = 2**32
+MOST_ID = 2**64 - 1
 OPERATIONS_SHOWN = 50
 LONGEST_ADDRESS = 64
 
@@ -109,6 +113,10 @@ class Visit:
             raise RefusedRequestError(400, f"{name} is {text!r}; give seconds since 1970")
         return value
 
+    def tube(self) -> str:
+        """Return the tube of the query. Raises RefusedRequestError."""
+        return _checked_tube(self.text("tube"))
+
     def text(self, name: str, longest: int = 1000) -> str:
         value = self.request.args.get(name, "")
         if len(value) > longest:
@@ -121,11 +129,26 @@ class Visit:
             raise RefusedRequestError(415, "send application/json")
         try:
             values = json.loads(self.request.get_data())
+            # Other viewers get these values again: without NaN, and with valid characters.
+            json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             raise RefusedRequestError(400, "the body is not JSON") from error
         if not isinstance(values, dict):
             raise RefusedRequestError(400, "the body is not a JSON object")
         return values
+
+
+def _checked_tube(tube: str) -> str:
+    if not is_tube_name(tube):
+        raise RefusedRequestError(400, f"tube is {tube!r}; a tube's name has {TUBE_NAMES}")
+    return tube
+
+
+class TubeConverter(BaseConverter):
+    """The rest of a path, which may begin with a slash."""
+
+    part_isolating = False
+    regex = ".+"
 
 
 class ServerPages:
@@ -143,7 +166,7 @@ class ServerPages:
         return event("operations", {"operations": self.shown_operations()})
 
     def shown_operations(self) -> list[Values]:
-        return [asdict(one) for one in self.operations.list()[:OPERATIONS_SHOWN]]
+        return [one.shown() for one in self.operations.list()[:OPERATIONS_SHOWN]]
 
 
 Handler = Callable[[Visit, ServerPages], object]
@@ -170,6 +193,7 @@ class Console:
                     for one in ENDPOINTS
                 ),
             ],
+            converters={"tube": TubeConverter},
             merge_slashes=False,
         )
 
@@ -195,6 +219,8 @@ class Console:
             response.headers.extend(error.headers)
         except RequestEntityTooLarge:
             response = _json({"error": f"the body has more than {REQUEST_BYTES} bytes"}, 413)
+        except HTTPException as error:
+            response = _json({"error": "the request is not valid"}, error.code or 400)
         except errors.RefusedError as error:
             response = _json({"error": str(error)}, 404 if error.word == "NOT_FOUND" else 409)
         except errors.ToolUsageError as error:
@@ -222,14 +248,16 @@ class Console:
             raise RefusedRequestError(403, "this request comes from another site")
         if not request.path.startswith("/api/"):
             return self._file(request)
+        if is_from_other_site(request.headers.get("Sec-Fetch-Site")):
+            raise RefusedRequestError(403, "this request comes from another site")
         try:
             endpoint, values = self._urls.bind_to_environ(request.environ).match()
         except NotFound:
             raise RefusedRequestError(404, f"there is no {request.path}") from None
         except MethodNotAllowed:
             raise RefusedRequestError(405, f"{request.method} is not possible here") from None
-        except HTTPException as error:
-            raise RefusedRequestError(error.code or 400, "this address is not valid") from error
+        except (HTTPException, ValueError) as error:  # a number of thousands of digits
+            raise RefusedRequestError(404, "this address is not valid") from error
         visit = Visit(request, self._account(request), self._address(request))
         match endpoint:
             case "session":
@@ -304,6 +332,8 @@ class Console:
         }
 
     def _login(self, visit: Visit) -> Response:
+        if not self._options.accounts or self._options.user_header is not None:
+            raise RefusedRequestError(409, "this console has no logins")
         values = visit.json()
         name, password = values.get("user"), values.get("password")
         if not isinstance(name, str) or not isinstance(password, str):
@@ -313,7 +343,7 @@ class Console:
         keys, now_mono = [f"address {visit.address}", f"user {name}"], time.monotonic()
         wait_s = self._limit.wait_s(keys, now_mono)
         if wait_s > 0:
-            self._record_login(visit, name, "refused: too many attempts")
+            # Not in the audit log, which attackers could fill: they reach it only between pauses.
             headers = [("Retry-After", str(int(wait_s) + 1))]
             raise RefusedRequestError(429, f"too many attempts; wait {wait_s:.0f} s", headers)
         # Counted before the check, so that concurrent attempts count, too.
@@ -355,26 +385,31 @@ def _require(visit: Visit, role: Role) -> None:
 
 
 def _tube(visit: Visit, pages: ServerPages) -> object:
-    return server_state.one_tube(pages.target, str(visit.values["tube"]))
+    return server_state.one_tube(pages.target, _checked_tube(str(visit.values["tube"])))
 
 
 def _jobs(visit: Visit, pages: ServerPages) -> object:
+    state = visit.text("state") or jobs.ANY
+    if state not in (jobs.ANY, *STATES):
+        raise RefusedRequestError(400, f"state is {state!r}; use one of any, {', '.join(STATES)}")
     wanted = jobs.JobFilter(
-        visit.text("tube"),
-        visit.text("state") or "any",
+        visit.tube(),
+        state,
         visit.number("min_age", 0, MOST_AGE_S),
         visit.optional("max_age", MOST_AGE_S),
         visit.number("min_pri", 0, MOST_AGE_S),
         visit.optional("max_pri", MOST_AGE_S),
         visit.text("body"),
     )
-    after, limit = visit.number("after", 0, 2**64 - 1), visit.number("limit", 100, MOST_JOBS)
+    after, limit = visit.number("after", 0, MOST_ID), visit.number("limit", 100, MOST_JOBS)
     return jobs.list_jobs(pages.target, wanted, after, max(limit, 1))
 
 
 def _job(visit: Visit, pages: ServerPages) -> object:
     number = visit.values["job"]
     assert isinstance(number, int)
+    if not 0 < number <= MOST_ID:
+        raise RefusedRequestError(404, f"there is no job {number}")
     messages = history.messages_of_job(pages.target, number)
     try:
         found = jobs.one_job(pages.target, number)
@@ -393,6 +428,12 @@ def _job(visit: Visit, pages: ServerPages) -> object:
         "timeline": timeline.live_timeline(found.stats),
         "history": messages[0] if messages else None,
     }
+
+
+def _dead_letters(visit: Visit, pages: ServerPages) -> object:
+    if not visit.text("tube"):
+        return jobs.buried_tubes(pages.target)
+    return jobs.dead_letters(pages.target, visit.tube())
 
 
 def _connections(visit: Visit, pages: ServerPages) -> object:
@@ -420,7 +461,7 @@ def _begin(visit: Visit, pages: ServerPages) -> object:
         raise RefusedRequestError(400, f"kind is {kind!r}; use one of {', '.join(KINDS)}")
     _require(visit, KINDS[kind].role)
     if dry_run is not False:
-        return KINDS[kind].plan(pages.target, values)
+        return plan(kind, pages.target, values)
     return pages.operations.begin(kind, values, Caller(visit.user, visit.address))
 
 
@@ -447,16 +488,20 @@ def _read(path: str, handler: Handler | None) -> Endpoint:
 ENDPOINTS = (
     _read("live", None),
     _read("samples", lambda visit, pages: samples_of(pages.live)),
-    _read("tubes/<path:tube>", _tube),
+    _read("tubes/<tube:tube>", _tube),
     _read("jobs", _jobs),
     _read("jobs/<int:job>", _job),
     _read("connections", _connections),
-    _read("dead-letters", lambda visit, pages: jobs.dead_letters(pages.target, visit.text("tube"))),
+    _read("dead-letters", _dead_letters),
     _read("history/topics", lambda visit, pages: {"topics": history.topics(pages.target)}),
     _read("history/messages", _history_messages),
     _read("schedules", lambda visit, pages: {"schedules": server_state.schedules(pages.target)}),
     _read("policies", lambda visit, pages: {"policies": server_state.policies(pages.target)}),
     _read("binlog", lambda visit, pages: server_state.binlog(pages.target)),
+    _read(
+        "replication",
+        lambda visit, pages: {"replication": server_state.replication(pages.target)},
+    ),
     _read("doctor", lambda visit, pages: {"findings": server_state.doctor(pages.target)}),
     _read("operations", lambda visit, pages: {"operations": pages.shown_operations()}),
     Endpoint("POST", "operations", Role.OPERATE, _begin),

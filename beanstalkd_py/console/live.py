@@ -9,6 +9,7 @@ L2  An event is encoded once, whatever the number of viewers. A survey has the t
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from beanstalkd_py.admin.statistics import server_stats
 from beanstalkd_py.admin.tube_survey import RateTracker, Survey, TubeRow, open_surveyor
 from beanstalkd_py.console.target import ABILITIES, TIMEOUT_S, Target, features_of
 
+LOGGER = logging.getLogger("beanstalkd_py")
 INTERVAL_S = 2.0
 COST_FACTOR = 100
 LONGEST_INTERVAL_S = 30.0
@@ -138,15 +140,21 @@ class Live:
                 try:
                     self._poll_connected(tracker)
                 except errors.BeanstalkdError as error:
-                    self._trouble = event("trouble", {"error": str(error)})
-                    self.publish(self._trouble)
-                    gevent.sleep(INTERVAL_S)
+                    self._report_trouble(str(error))
+                except Exception:
+                    LOGGER.exception("console: cannot poll %s", self._target.name)
+                    self._report_trouble("the console has a fault; its log has the details")
         finally:
             self._polling = None
 
+    def _report_trouble(self, text: str) -> None:
+        self._trouble = event("trouble", {"error": text})
+        self.publish(self._trouble)
+        gevent.sleep(INTERVAL_S)
+
     def _poll_connected(self, tracker: RateTracker) -> None:
         target = self._target
-        self._send_hello()
+        self._greet()
         opening = open_surveyor(target.address, TIMEOUT_S, target.control, target.tls_options)
         with opening as surveyor:
             surveys = surveyor.surveys(tracker)
@@ -158,7 +166,7 @@ class Live:
                 self.interval_s = min(wanted_s, LONGEST_INTERVAL_S)
                 gevent.sleep(self.interval_s)
 
-    def _send_hello(self) -> None:
+    def _greet(self) -> None:
         with self._target.connection() as connection:
             features, stats = features_of(connection), server_stats(connection)
         has_control = self._target.has_control()

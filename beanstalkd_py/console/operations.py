@@ -7,19 +7,27 @@ O3  A stop takes effect between two batches; what was done until then stays done
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import gevent
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin import jobs as job_commands
 from beanstalkd_py.admin.connection import Connection
-from beanstalkd_py.admin.job_record import put_command
 from beanstalkd_py.admin.move import MoveResult, move
 from beanstalkd_py.admin.rate_limiter import RateLimiter
-from beanstalkd_py.admin.statistics import FREE_STATES, job_stats, tube_stats
+from beanstalkd_py.admin.statistics import (
+    BURIED,
+    DELAYED,
+    FREE_STATES,
+    READY,
+    job_stats,
+    tube_stats,
+)
 from beanstalkd_py.admin.truncate import TruncateResult, truncate
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.console.access.accounts import Role
@@ -27,10 +35,17 @@ from beanstalkd_py.console.audit_log import AuditEntry, AuditLog
 from beanstalkd_py.console.target import Target, features_of
 from beanstalkd_py.console.views.jobs import JobFilter, all_jobs, dead_letters
 from beanstalkd_py.plural import counted
+from beanstalkd_py.server.tube_policies import policy_from
 
+LOGGER = logging.getLogger("beanstalkd_py")
 KEPT = 200
+SHOWN_LENGTH = 200
+"""Characters of a text, and numbers of a list, that viewers get of an argument."""
+REPORT_S = 0.25
+"""Least time between two reports of the progress of an operation."""
 BATCH_JOBS = 100
 MOST_IDS = 10_000
+TO_BURY = (READY, DELAYED)
 U32_MAX = 2**32 - 1
 PAUSE_MAX_S = 365 * 24 * 3600
 COMPACT_RATIO = 1.1
@@ -56,6 +71,15 @@ class Operation:
     text: str = ""
     can_stop: bool = False
 
+    def shown(self) -> dict[str, object]:
+        """Return the fields for viewers; long arguments are cut off."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {**values, "arguments": {name: _cut(one) for name, one in self.arguments.items()}}
+
+
+def _cut(value: object) -> object:
+    return value[:SHOWN_LENGTH] if isinstance(value, str | list) else value
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -72,19 +96,28 @@ class Progress:
     operation: Operation
     changed: Callable[[Operation], None]
     is_stopped: bool = False
+    _reported_mono: float = 0.0
 
     def add(self, count: int) -> None:
         self.operation.done += count
-        self.changed(self.operation)
+        now_mono = time.monotonic()
+        if now_mono - self._reported_mono >= REPORT_S:
+            self._reported_mono = now_mono
+            self.changed(self.operation)
+
+
+Planner = Callable[[Target, Arguments], Plan]
+Runner = Callable[[Target, Arguments, Progress], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of operation: who may do it, what it would change, and how it does it."""
+    """A kind of operation: who may do it, its arguments, what it would change, how it does it."""
 
     role: Role
-    plan: Callable[[Target, Arguments], Plan]
-    run: Callable[[Target, Arguments, Progress], str]
+    arguments: frozenset[str]
+    plan: Planner
+    run: Runner
     can_stop: bool = False
 
 
@@ -92,6 +125,13 @@ class Kind:
 class Caller:
     user: str
     address: str
+
+
+def plan(kind: str, target: Target, arguments: Arguments) -> Plan:
+    """Return what an operation would change. Raises BeanstalkdError, and changes nothing."""
+    if unknown := arguments.keys() - KINDS[kind].arguments:
+        raise errors.ToolUsageError(f"{kind} has no argument {min(unknown)!r}")
+    return KINDS[kind].plan(target, arguments)
 
 
 class Operations:
@@ -113,15 +153,15 @@ class Operations:
 
     def begin(self, kind: str, arguments: Arguments, caller: Caller) -> Operation:
         """Start an operation. Raises BeanstalkdError if its arguments are invalid, OSError."""
-        plan = KINDS[kind].plan(self._target, arguments)
+        found = plan(kind, self._target, arguments)
         self._last_id += 1
         operation = Operation(
             *(self._last_id, kind, self._target.name, caller.user, dict(arguments)),
-            *(time.time(), plan.count),
-            text=plan.text,
+            *(time.time(), found.count),
+            text=found.text,
             can_stop=KINDS[kind].can_stop,
         )
-        self._record(operation, caller, "begun", before=plan.text)
+        self._record(operation, caller, "begun", before=found.text)
         self._all.append(operation)
         del self._all[:-KEPT]
         progress = self._running[operation.id] = Progress(operation, self._changed)
@@ -141,12 +181,17 @@ class Operations:
             operation.text = KINDS[operation.kind].run(self._target, operation.arguments, progress)
         except (errors.BeanstalkdError, OSError) as error:
             operation.error = str(error)
-        finally:
-            operation.ended = time.time()
-            del self._running[operation.id]
-        outcome = operation.error or ("stopped" if progress.is_stopped else "done")
-        self._record(operation, caller, outcome, after=operation.text)
+        except Exception:
+            LOGGER.exception("console: operation %d, %s, failed", operation.id, operation.kind)
+            operation.error = "the console has a fault; its log has the details"
+        operation.ended = time.time()
+        del self._running[operation.id]
         self._changed(operation)
+        outcome = operation.error or ("stopped" if progress.is_stopped else "done")
+        try:
+            self._record(operation, caller, outcome, after=operation.text)
+        except OSError as error:
+            LOGGER.error("console: cannot write the audit log: %s", error)
 
     def _record(
         self, operation: Operation, caller: Caller, outcome: str, before: str = "", after: str = ""
@@ -196,7 +241,7 @@ def _rate(arguments: Arguments) -> float | None:
 
 def _states(arguments: Arguments) -> list[str]:
     states = arguments.get("states", list(FREE_STATES))
-    if not isinstance(states, list) or not states or not set(states) <= set(FREE_STATES):
+    if not isinstance(states, list) or not states or any(one not in FREE_STATES for one in states):
         raise errors.ToolUsageError(f"states: give some of {', '.join(FREE_STATES)}")
     return states
 
@@ -204,7 +249,7 @@ def _states(arguments: Arguments) -> list[str]:
 # --- jobs by id ----------------------------------------------------------------------------------
 
 
-def _plan_ids(verb: str, states: Sequence[str]) -> Callable[[Target, Arguments], Plan]:
+def _plan_ids(verb: str, states: Sequence[str]) -> Planner:
     def plan(target: Target, arguments: Arguments) -> Plan:
         with target.connection() as connection:
             found = job_stats(connection, _ids(arguments))
@@ -216,7 +261,7 @@ def _plan_ids(verb: str, states: Sequence[str]) -> Callable[[Target, Arguments],
 
 def _run_ids(
     command: Callable[[Connection, Sequence[int]], list[str]], word: str, text: str
-) -> Callable[[Target, Arguments, Progress], str]:
+) -> Runner:
     def run(target: Target, arguments: Arguments, progress: Progress) -> str:
         ids, limiter = _ids(arguments), RateLimiter(_rate(arguments), BATCH_JOBS)
         changed = _in_batches(target, ids, limiter, progress, command, word)
@@ -248,17 +293,22 @@ def _in_batches(
     return changed
 
 
+def _bury(connection: Connection, ids: Sequence[int]) -> list[str]:
+    found = job_stats(connection, ids)
+    return job_commands.bury(connection, [job.id for job in found if job and job.state in TO_BURY])
+
+
 # --- tubes ---------------------------------------------------------------------------------------
 
 
 def _plan_kick(target: Target, arguments: Arguments) -> Plan:
     if "ids" in arguments:
-        return _plan_ids("Make ready:", ("buried", "delayed"))(target, arguments)
+        return _plan_ids("Make ready:", (BURIED, DELAYED))(target, arguments)
     tube = _tube(arguments)
     bound = _number(arguments, "count", 1, U32_MAX, None)
     with target.connection() as connection:
         stats = tube_stats(connection, tube)
-    state = "buried" if stats.buried else "delayed"
+    state = BURIED if stats.buried else DELAYED
     count = min(bound, stats.buried or stats.delayed)
     return Plan(count, f"Make {counted(count, f'{state} job')} of {tube} ready")
 
@@ -279,10 +329,11 @@ def _redriven(target: Target, arguments: Arguments) -> list[int]:
     if isinstance(shape, str):
         groups = dead_letters(target, tube, shape).groups
         return next((group.ids for group in groups if group.shape == shape), [])
-    if arguments.get("ids") is not None:
-        return _ids(arguments)
     with target.connection() as connection:
-        return [job.id for job in all_jobs(connection, JobFilter(tube, "buried"))]
+        if arguments.get("ids") is None:
+            return [job.id for job in all_jobs(connection, JobFilter(tube, BURIED))]
+        found = job_stats(connection, _ids(arguments))
+        return [job.id for job in found if job and (job.tube, job.state) == (tube, BURIED)]
 
 
 def _plan_redrive(target: Target, arguments: Arguments) -> Plan:
@@ -315,28 +366,27 @@ def _run_pause(target: Target, arguments: Arguments, progress: Progress) -> str:
     return f"Paused {_tube(arguments)} for {seconds} s"
 
 
-def _put_values(arguments: Arguments) -> tuple[str, bytes]:
+def _put_values(arguments: Arguments) -> tuple[bytes, dict[str, int]]:
     body = arguments.get("body")
     if not isinstance(body, str):
         raise errors.ToolUsageError("body: give a text")
-    numbers = (
-        _number(arguments, "pri", 0, U32_MAX, 65536),
-        _number(arguments, "delay", 0, U32_MAX, 0),
-        _number(arguments, "ttr", 1, U32_MAX, 60),
-    )
-    return _tube(arguments), put_command(body.encode(), *numbers)
+    numbers = {
+        "pri": _number(arguments, "pri", 0, U32_MAX, 65536),
+        "delay_s": _number(arguments, "delay", 0, U32_MAX, 0),
+        "ttr_s": _number(arguments, "ttr", 1, U32_MAX, 60),
+    }
+    return body.encode(), numbers
 
 
 def _plan_put(target: Target, arguments: Arguments) -> Plan:
-    tube, _ = _put_values(arguments)
-    return Plan(1, f"Put a job into {tube}")
+    body, _ = _put_values(arguments)
+    return Plan(1, f"Put a job of {counted(len(body), 'byte')} into {_tube(arguments)}")
 
 
 def _run_put(target: Target, arguments: Arguments, progress: Progress) -> str:
-    tube, command = _put_values(arguments)
+    tube, (body, numbers) = _tube(arguments), _put_values(arguments)
     with target.connection() as connection:
-        connection.execute(b"use " + tube.encode()).expect(b"USING")
-        job = int(connection.execute(command).expect(b"INSERTED").values[0])
+        job = job_commands.put(connection, tube, body, **numbers)
     progress.add(1)
     return f"Put job {job} into {tube}"
 
@@ -355,32 +405,20 @@ def _run_move(target: Target, arguments: Arguments, progress: Progress) -> str:
     source, to = _tube(arguments), _tube(arguments, "to")
     result = MoveResult()
 
-    class Counting:
-        """Reports each batch, and ends the move after a stop."""
+    @contextlib.contextmanager
+    def counting() -> Iterator[None]:
+        before = result.moved
+        yield
+        progress.add(result.moved - before)
 
-        def __enter__(self) -> None:
-            if progress.is_stopped:
-                raise _StoppedError
-            self.before = result.moved
-
-        def __exit__(self, *_: object) -> None:
-            progress.add(result.moved - self.before)
-
-    try:
-        with target.connection() as connection:
-            rate = _rate(arguments)
-            move(
-                *(connection, source, to, _states(arguments), None, rate),
-                result=result,
-                deferred=Counting,
-            )
-    except _StoppedError:
-        pass
+    with target.connection() as connection:
+        move(
+            *(connection, source, to, _states(arguments), None, _rate(arguments)),
+            result=result,
+            deferred=counting,
+            stopped=lambda: progress.is_stopped,
+        )
     return f"Moved {counted(result.moved, 'job')} from {source} to {to}"
-
-
-class _StoppedError(Exception):
-    """A user has stopped the operation."""
 
 
 def _plan_truncate(target: Target, arguments: Arguments) -> Plan:
@@ -420,7 +458,7 @@ def _run_drain(target: Target, arguments: Arguments, progress: Progress) -> str:
     return "New jobs are refused" if answer["draining"] else "New jobs are accepted"
 
 
-def _plan_request(text: str) -> Callable[[Target, Arguments], Plan]:
+def _plan_request(text: str) -> Planner:
     def plan(target: Target, arguments: Arguments) -> Plan:
         with target.control_client():
             return Plan(1, text)
@@ -455,20 +493,25 @@ def _policy(arguments: Arguments) -> Mapping[str, object]:
     policy = arguments.get("policy")
     if not isinstance(policy, dict) or not isinstance(policy.get("tube"), str):
         raise errors.ToolUsageError("policy: give its settings, and the pattern as tube")
-    return policy
+    settings = {name: value for name, value in policy.items() if name != "tube"}
+    values = {"pattern": policy["tube"], **settings}
+    try:
+        policy_from(values)
+    except ValueError as error:
+        raise errors.ToolUsageError(f"policy: {error}") from error
+    return values
 
 
 def _plan_policy_set(target: Target, arguments: Arguments) -> Plan:
-    return Plan(1, f"Set the policy of {_policy(arguments)['tube']}")
+    return Plan(1, f"Set the policy of {_policy(arguments)['pattern']}")
 
 
 def _run_policy_set(target: Target, arguments: Arguments, progress: Progress) -> str:
     policy = _policy(arguments)
     with target.control_client() as control:
-        settings = {name: value for name, value in policy.items() if name != "tube"}
-        control.ask("policy-set", policy={"pattern": policy["tube"], **settings})
+        control.ask("policy-set", policy=policy)
     progress.add(1)
-    return f"Set the policy of {policy['tube']}"
+    return f"Set the policy of {policy['pattern']}"
 
 
 def _plan_policy_unset(target: Target, arguments: Arguments) -> Plan:
@@ -495,29 +538,37 @@ def _run_schedule_run(target: Target, arguments: Arguments, progress: Progress) 
     return f"Put the job of schedule {name}"
 
 
+def _kind(names: str, plan: Planner, run: Runner, *, can_stop: bool = False) -> Kind:
+    return Kind(Role.OPERATE, frozenset(names.split()), plan, run, can_stop)
+
+
+def _admin_kind(names: str, plan: Planner, run: Runner) -> Kind:
+    return Kind(Role.ADMIN, frozenset(names.split()), plan, run)
+
+
 KINDS: Mapping[str, Kind] = {
-    "kick": Kind(Role.OPERATE, _plan_kick, _run_kick, can_stop=True),
-    "delete": Kind(
-        Role.OPERATE,
+    "kick": _kind("tube count ids", _plan_kick, _run_kick, can_stop=True),
+    "delete": _kind(
+        "ids",
         _plan_ids("Delete", FREE_STATES),
         _run_ids(job_commands.delete, "DELETED", "Deleted"),
         can_stop=True,
     ),
-    "bury": Kind(
-        Role.OPERATE,
-        _plan_ids("Bury", ("ready", "delayed")),
-        _run_ids(job_commands.bury, "BURIED", "Buried"),
+    "bury": _kind(
+        "ids",
+        _plan_ids("Bury", TO_BURY),
+        _run_ids(_bury, "BURIED", "Buried"),
         can_stop=True,
     ),
-    "redrive": Kind(Role.OPERATE, _plan_redrive, _run_redrive, can_stop=True),
-    "pause": Kind(Role.OPERATE, _plan_pause, _run_pause),
-    "put": Kind(Role.OPERATE, _plan_put, _run_put),
-    "move": Kind(Role.OPERATE, _plan_move, _run_move, can_stop=True),
-    "schedule-run": Kind(Role.OPERATE, _plan_schedule_run, _run_schedule_run),
-    "truncate": Kind(Role.ADMIN, _plan_truncate, _run_truncate),
-    "drain": Kind(Role.ADMIN, _plan_drain, _run_drain),
-    "compact": Kind(Role.ADMIN, _plan_request("Compact the binlogs"), _run_compact),
-    "reload": Kind(Role.ADMIN, _plan_request("Read the options again"), _run_reload),
-    "policy-set": Kind(Role.ADMIN, _plan_policy_set, _run_policy_set),
-    "policy-unset": Kind(Role.ADMIN, _plan_policy_unset, _run_policy_unset),
+    "redrive": _kind("tube ids shape rate", _plan_redrive, _run_redrive, can_stop=True),
+    "pause": _kind("tube seconds", _plan_pause, _run_pause),
+    "put": _kind("tube body pri delay ttr", _plan_put, _run_put),
+    "move": _kind("tube to states rate", _plan_move, _run_move, can_stop=True),
+    "schedule-run": _kind("name", _plan_schedule_run, _run_schedule_run),
+    "truncate": _admin_kind("tube", _plan_truncate, _run_truncate),
+    "drain": _admin_kind("on", _plan_drain, _run_drain),
+    "compact": _admin_kind("", _plan_request("Compact the binlogs"), _run_compact),
+    "reload": _admin_kind("", _plan_request("Read the options again"), _run_reload),
+    "policy-set": _admin_kind("policy", _plan_policy_set, _run_policy_set),
+    "policy-unset": _admin_kind("pattern", _plan_policy_unset, _run_policy_unset),
 }

@@ -6,13 +6,14 @@ connections of the application block one greenlet only.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gevent import signal_handler
+from gevent import get_hub, signal_handler
 from gevent.pool import Pool
 from gevent.pywsgi import WSGIHandler, WSGIServer
 from gevent.socket import socket as GeventSocket
@@ -25,17 +26,49 @@ from beanstalkd_py.console.target import Target
 
 LOGGER = logging.getLogger("beanstalkd_py")
 MOST_CONNECTIONS = 1000
-IDLE_S = 75.0
-"""For an idle connection and the next request together."""
+REQUEST_S = 75.0
+"""For an idle connection, the next request and its body together."""
+SEND_S = 75.0
+"""For each part of a response."""
 
 
 class _Handler(WSGIHandler):
-    def log_request(self) -> None:
-        """Log nothing: the audit log has what matters."""
+    """Closes connections of clients that send or receive too slowly."""
+
+    def handle_one_request(self) -> Any:
+        self.socket.settimeout(SEND_S)
+        self._timer = get_hub().loop.timer(REQUEST_S)
+        self._timer.start(self._end_reading)
+        try:
+            return super().handle_one_request()
+        finally:
+            self._timer.stop()
+            self._timer.close()
+
+    def _end_reading(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RD)
+
+    def start_response(self, *arguments: Any) -> Any:
+        self._timer.stop()  # a response may be events without end
+        return super().start_response(*arguments)
+
+    def process_result(self) -> None:
+        super().process_result()
+        self._timer.start(self._end_reading)  # for the rest of the body, which is discarded
 
     def read_request(self, raw_requestline: str) -> Any:
-        self.socket.settimeout(IDLE_S)
-        return super().read_request(raw_requestline)
+        try:
+            return super().read_request(raw_requestline)
+        except Exception as error:  # pywsgi would log others than these with a traceback
+            raise ValueError("invalid request") from error
+
+    def log_error(self, msg: str, *args: object) -> None:
+        """Log only for debugging, because any client can cause these lines."""
+        LOGGER.debug("console: " + msg, *args)
+
+    def log_request(self) -> None:
+        """Log nothing: the audit log has what matters."""
 
 
 def new_console(settings: ConsoleSettings, targets: Sequence[Target]) -> Console:

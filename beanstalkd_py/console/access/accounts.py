@@ -16,6 +16,7 @@ from pathlib import Path
 from beanstalkd_py import errors
 from beanstalkd_py.regular_file import read_regular
 
+_HASH = re.compile(r"(scrypt|pbkdf2):[a-z0-9:]+\$[^$]+\$[0-9a-f]+")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 MAX_PASSWORD = 1024
 
@@ -71,7 +72,7 @@ def load_accounts(path: Path) -> dict[str, Account]:
             continue
         try:
             name, role, password_hash = line.split()
-            account = Account(name, Role.named(role), password_hash)
+            account = Account(name, Role.named(role), _checked_hash(password_hash))
         except ValueError as error:
             text = f"users {path}, line {number}: {error}; a line is NAME ROLE HASH"
             raise errors.UsageError(text) from error
@@ -88,6 +89,16 @@ def _hash_of_nobody() -> str:
     from werkzeug.security import generate_password_hash
 
     return generate_password_hash("", "scrypt:32768:8:1")
+
+
+def _checked_hash(password_hash: str) -> str:
+    """Raises ValueError for a hash that no password can match."""
+    from werkzeug.security import check_password_hash
+
+    if not _HASH.fullmatch(password_hash):
+        raise ValueError("the hash is not one of console-user")
+    check_password_hash(password_hash, "")
+    return password_hash
 
 
 def verify(accounts: Mapping[str, Account], name: str, password: str) -> Account | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -10,15 +11,21 @@ from itertools import islice
 from beanstalkd_py import errors
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views.bodies import Body
+from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE
+from beanstalkd_py.history.files.consume_queue import ConsumeQueue
 from beanstalkd_py.history.message import KEYS, TAGS, Stored
-from beanstalkd_py.history.queries.listing import messages_of_topic
+from beanstalkd_py.history.queries.listing import stored_between
 from beanstalkd_py.history.queries.lookup import ALWAYS
 from beanstalkd_py.history.reader import StoreReader
 from beanstalkd_py.history.topics import escape, tube_of, unescape
-from beanstalkd_py.history.verify import Fault
 
 MS_PER_S = 1000
 MOST_MESSAGES = 500
+BUDGET_S = 0.15
+"""A filtered page ends after this time, even if it has fewer messages than asked for."""
+FIRST_UNITS = 4
+MOST_UNITS = 512
+"""Units of a queue that are read at once: first few, because most queues have none of the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,38 +109,71 @@ def messages(target: Target, query: HistoryQuery) -> HistoryList:
     """Return messages, newest first. Raises BeanstalkdError, OSError."""
     begin = 0 if query.begin is None else int(query.begin * MS_PER_S)
     end = ALWAYS if query.end is None else int(query.end * MS_PER_S)
-    limit = min(query.limit, MOST_MESSAGES)
+    limit = max(1, min(query.limit, MOST_MESSAGES))
+    end_mono = time.monotonic() + BUDGET_S
+    page: list[Stored] = []
     with _store(target) as store:
-        topic = escape(query.tube) if query.tube else ""
-        if query.key:
-            found = store.query(topic, query.key, begin, end, MOST_MESSAGES)
-        else:
-            found = _newest(store, topic, query, begin, end, limit + 1)
-        matching = [
-            one
-            for one in found
-            if query.event in ("", one.properties.get(TAGS, ""))
-            and (query.before is None or one.offset < query.before)
-        ]
-        page = matching[:limit]
-        following = page[-1].offset if len(matching) > limit else None
-        return HistoryList([HistoryMessage.of(one) for one in page], following)
+        topics = [escape(query.tube)] if query.tube else _topics(store)
+        found = _with_key if query.key else _newest
+        for message in found(store, topics, query, begin, end):
+            if query.event not in ("", message.properties.get(TAGS, "")):
+                if time.monotonic() < end_mono:
+                    continue
+                return _list_of(page, message.offset)
+            if len(page) == limit:
+                return _list_of(page, page[-1].offset)
+            page.append(message)
+    return _list_of(page, None)
+
+
+def _list_of(page: list[Stored], following: int | None) -> HistoryList:
+    return HistoryList([HistoryMessage.of(one) for one in page], following)
+
+
+def _topics(store: StoreReader) -> list[str]:
+    # Messages of a light queue are in other queues, too.
+    return [name for name in store.topics() if not name.startswith(LIGHT_QUEUE)]
+
+
+def _with_key(
+    store: StoreReader, topics: Sequence[str], query: HistoryQuery, begin: int, end: int
+) -> list[Stored]:
+    found = [
+        one
+        for topic in topics
+        for one in store.query(topic, query.key, begin, end, MOST_MESSAGES)
+        if query.before is None or one.offset < query.before
+    ]
+    return sorted(found, key=_offset, reverse=True)
 
 
 def _newest(
-    store: StoreReader, topic: str, query: HistoryQuery, begin: int, end: int, count: int
-) -> list[Stored]:
-    def ignore(fault: Fault) -> None:
-        """Damage is what `history verify` and the doctor report."""
+    store: StoreReader, topics: Sequence[str], query: HistoryQuery, begin: int, end: int
+) -> Iterator[Stored]:
+    """Yield the messages below `query.before`. Reads only those that the caller takes."""
+    wanted = frozenset(topics)
+    queues = [queue for queue in store.queues if queue.topic in wanted]
+    units = (_units_backwards(store, queue, query.before, begin, end) for queue in queues)
+    for offset in heapq.merge(*units, reverse=True):
+        message = store.message(offset)  # None if it is damaged, which the doctor reports
+        if message is not None and begin <= message.store_timestamp <= end:
+            yield message
 
-    found: Iterator[Stored] = messages_of_topic(store, topic, ignore, 0, begin, end)
-    wanted = (
-        one
-        for one in found
-        if (query.before is None or one.offset < query.before)
-        and query.event in ("", one.properties.get(TAGS, ""))
-    )
-    return heapq.nlargest(count, wanted, key=lambda one: one.offset)
+
+def _units_backwards(
+    store: StoreReader, queue: ConsumeQueue, before: int | None, begin: int, end: int
+) -> Iterator[int]:
+    """Yield the log offsets of the messages of a queue, newest first."""
+    low, high = store.bounds(queue.topic, queue.queue_id)
+    low, high = stored_between(store, queue, low, high, begin, end)
+    if before is not None:
+        high = min(high, queue.find_from(before))
+    count = FIRST_UNITS
+    while low < high:
+        first = max(low, high - count)
+        offsets = [unit.offset for _, unit in queue.units(first, high)]
+        yield from reversed(offsets)
+        high, count = first, min(count * 2, MOST_UNITS)
 
 
 def messages_of_job(target: Target, job: int) -> list[HistoryMessage]:

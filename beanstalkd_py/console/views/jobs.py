@@ -10,16 +10,20 @@ from beanstalkd_py import errors
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection
 from beanstalkd_py.admin.job_scan import first_job, jobs_in_window
 from beanstalkd_py.admin.statistics import FREE_STATES, Statistics, parse, tube_stats
+from beanstalkd_py.admin.tube_survey import RateTracker, open_surveyor
 from beanstalkd_py.client.records import ListedJob
 from beanstalkd_py.client.replies import listed_job
-from beanstalkd_py.console.target import Target, features_of
+from beanstalkd_py.console.target import TIMEOUT_S, Target, features_of
 from beanstalkd_py.console.views.bodies import Body, shape_of
 
+ANY = "any"
+"""All states, as list-jobs names them."""
 PAGE_ROWS = 1000
 BUDGET_S = 0.15
 """A filtered page ends after this time, even if it has fewer jobs than asked for."""
 BODY_ROWS = 100
-LINE_LIMIT = 224
+LONGEST_LISTED = 224 - len(f"list-jobs  reserved {2**64} {PAGE_ROWS}\r\n")
+"""Characters of a tube's name with which each list-jobs fits into a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class JobFilter:
     """Which jobs to list. Ages are seconds; `body` is text in the body."""
 
     tube: str
-    state: str = "any"
+    state: str = ANY
     min_age: int = 0
     max_age: int | None = None
     min_pri: int = 0
@@ -66,7 +70,8 @@ class JobRow:
 class JobList:
     """Jobs by id. `next` is where the next page begins, 0 at the end.
 
-    Not `exact`: the server cannot list jobs, and these are near the first ones of each state.
+    Not `exact`: the server cannot list jobs, or not of a tube with such a long name, and these are
+    near the first ones of each state.
     """
 
     jobs: Sequence[JobRow]
@@ -87,7 +92,7 @@ class JobView:
 def list_jobs(target: Target, wanted: JobFilter, after: int, limit: int) -> JobList:
     """Return a page of jobs. Raises BeanstalkdError."""
     with target.connection() as connection:
-        if "list-jobs" not in features_of(connection):
+        if not _can_list(connection, wanted.tube):
             found = [job for job in _near_the_heads(connection, wanted) if job.id > after]
             return JobList.of(_filtered(connection, wanted, found)[:limit], 0, False)
         end_mono = time.monotonic() + BUDGET_S
@@ -108,7 +113,7 @@ def list_jobs(target: Target, wanted: JobFilter, after: int, limit: int) -> JobL
 
 def all_jobs(connection: Connection, wanted: JobFilter) -> Iterator[ListedJob]:
     """Yield all jobs that match; those near the heads if the server cannot list jobs."""
-    if "list-jobs" not in features_of(connection):
+    if not _can_list(connection, wanted.tube):
         yield from _filtered(connection, wanted, _near_the_heads(connection, wanted))
         return
     after = 0
@@ -119,19 +124,21 @@ def all_jobs(connection: Connection, wanted: JobFilter) -> Iterator[ListedJob]:
             return
 
 
+def _can_list(connection: Connection, tube: str) -> bool:
+    return len(tube) <= LONGEST_LISTED and "list-jobs" in features_of(connection)
+
+
 def _page(
     connection: Connection, wanted: JobFilter, after: int, rows: int
 ) -> tuple[list[ListedJob], int]:
     line = f"list-jobs {wanted.tube} {wanted.state} {after} {rows}".encode()
-    if len(line) + 2 > LINE_LIMIT:
-        raise errors.ToolUsageError("the name of this tube is too long to list its jobs")
     _, *lines, last = connection.execute(line).expect(b"OK").body.decode().splitlines()
     found = [listed_job(text) for text in lines if text.startswith("- ")]
     return found, int(last.removeprefix("next: "))
 
 
 def _near_the_heads(connection: Connection, wanted: JobFilter) -> list[ListedJob]:
-    states = FREE_STATES if wanted.state == "any" else (wanted.state,)
+    states = FREE_STATES if wanted.state == ANY else (wanted.state,)
     ids: set[int] = set()
     for state in states:
         if state in FREE_STATES:
@@ -146,7 +153,7 @@ def _near_the_heads(connection: Connection, wanted: JobFilter) -> list[ListedJob
         if reply is NOT_FOUND or body is NOT_FOUND:
             continue
         stats = parse(reply.body)
-        if wanted.state in ("any", stats["state"]):
+        if wanted.state in (ANY, stats["state"]):
             found.append(_listed(stats, len(body.body)))
     return found
 
@@ -206,9 +213,16 @@ class DeadLetters:
 
 
 @dataclass(frozen=True, slots=True)
+class BuriedTube:
+    tube: str
+    buried: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetterGroups:
     """`scanned` of `total` buried jobs, the others are not in the groups."""
 
+    tubes: Sequence[BuriedTube]
     groups: Sequence[DeadLetters]
     scanned: int
     total: int
@@ -250,4 +264,14 @@ def dead_letters(target: Target, tube: str, shape: str | None = None) -> DeadLet
                 break
         take()
     found = sorted(groups.values(), key=lambda group: -group.count)
-    return DeadLetterGroups(found, scanned, total)
+    return DeadLetterGroups([BuriedTube(tube, total)], found, scanned, total)
+
+
+def buried_tubes(target: Target) -> DeadLetterGroups:
+    """Return the tubes with buried jobs, those with the most first, without groups."""
+    opening = open_surveyor(target.address, TIMEOUT_S, target.control, target.tls_options)
+    with opening as surveyor:
+        rows = next(surveyor.surveys(RateTracker())).tubes
+    found = sorted((row for row in rows if row.buried), key=lambda row: (-row.buried, row.tube))
+    tubes = [BuriedTube(row.tube, row.buried) for row in found]
+    return DeadLetterGroups(tubes, [], 0, sum(row.buried for row in found))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
@@ -20,6 +22,7 @@ from beanstalkd_py.admin.statistics import (
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.control import tube_stats
 from beanstalkd_py.doctor.examination import BOUNDED, Subject, examine
+from beanstalkd_py.doctor.finding import Verdict
 
 MOST_CONNECTIONS = 1000
 
@@ -111,7 +114,7 @@ def connections(target: Target, tube: str, limit: int) -> list[ConnectionView]:
 
 
 def holder(target: Target, job: int) -> ConnectionView | None:
-    """Return the connection that has reserved a job, if there is a control socket."""
+    """Return the connection that has reserved a job, if a control socket reports it."""
     try:
         return next(
             (row for row in connections(target, "", MOST_CONNECTIONS) if job in row.reserved), None
@@ -141,11 +144,27 @@ def schedules(target: Target) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskView:
+    """Bytes of the file system of the binlog folder."""
+
+    size: int
+    free: int
+
+    @classmethod
+    def of(cls, folder: Path | None) -> DiskView | None:
+        if folder is None:
+            return None
+        usage = shutil.disk_usage(folder)
+        return cls(usage.total, usage.free)
+
+
+@dataclass(frozen=True, slots=True)
 class BinlogView:
     """`binlog` has the statistics of `stats` about it; `history` is None without an archiver."""
 
     workers: Sequence[Row] | None
     binlog: Statistics
+    disk: DiskView | None
     history: Row | None
 
 
@@ -161,7 +180,17 @@ def binlog(target: Target) -> BinlogView:
             history = control.ask("history")
     except errors.ControlError:
         pass
-    return BinlogView(workers, about, history)
+    return BinlogView(workers, about, DiskView.of(target.binlog), history)
+
+
+def replication(target: Target) -> Row | None:
+    """Return the status of the replicator of a primary, None without replication or control."""
+    try:
+        with target.control_client() as control:
+            status: Row | None = control.ask("replication")
+            return status
+    except errors.ControlError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +199,14 @@ class FindingView:
     level: str
     text: str
     remedy: str
+
+
+LEVELS = {
+    Verdict.OK: "ok",
+    Verdict.UNKNOWN: "unknown",
+    Verdict.WARNING: "advice",
+    Verdict.PROBLEM: "problem",
+}
 
 
 def doctor(target: Target) -> list[FindingView]:
@@ -185,5 +222,6 @@ def doctor(target: Target) -> list[FindingView]:
         timeout_s=10.0,
     )
     return [
-        FindingView(one.check, str(one.verdict), one.found, one.advice) for one in examine(subject)
+        FindingView(one.check, LEVELS[one.verdict], one.found, one.advice)
+        for one in examine(subject)
     ]

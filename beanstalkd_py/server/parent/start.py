@@ -287,8 +287,6 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
     console = setup.options.console_settings() if setup.options.console is not None else None
     if user is not None:
         privileges.become_user(user)
-        if not os.access(sys.executable, os.X_OK):
-            raise _unreadable_python(user, f"no permission to execute {sys.executable}")
     options = setup.options
     if console is not None:
         console.check_files()
@@ -315,6 +313,8 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
         )
         if options.replicate is None:
             _load_files(setup, options.binlog_dir)
+    if user is not None and not os.access(sys.executable, os.X_OK):
+        raise _unreadable_python(user, f"no permission to execute {sys.executable}")
 
 
 def _load_files(setup: ServerSetup, folder: str) -> None:
