@@ -26,18 +26,21 @@ from cli.test_imports import added
 from processes import alive, children, eventually
 from server.metrics.scrape import get as scrape
 from servers import Server, free_port, ours
+from werkzeug.security import generate_password_hash
 from wire import Client
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.server.console_options import check_console_options
 from beanstalkd_py.cli.server.serve import serve
 from beanstalkd_py.console import settings
-from beanstalkd_py.console.access.accounts import Role, account_line
+from beanstalkd_py.console.access.accounts import Role, account_line, load_accounts, verify
 from beanstalkd_py.server.accept.addresses import InetAddress
 from beanstalkd_py.server.accept.listeners import bind
 
 PASSWORD = "a long password"
 LIMIT_S = 20.0
+PIPE_BYTES = 65536
+"""What a pipe holds that nobody reads."""
 
 
 @dataclass
@@ -87,8 +90,8 @@ class Console:
     def log_in(self, user: str, password: str = PASSWORD) -> int:
         return self.ask("/api/login", {"user": user, "password": password})[0]
 
-    def put(self) -> tuple[int, dict[str, object]]:
-        return self.ask("/api/s/0/operations", {"kind": "put", "tube": "a", "body": "b"})
+    def put(self, body: str = "b") -> tuple[int, dict[str, object]]:
+        return self.ask("/api/s/0/operations", {"kind": "put", "tube": "a", "body": body})
 
     def events(self, *names: str) -> dict[str, dict[str, object]]:
         """Return the first event of each of these names."""
@@ -289,6 +292,19 @@ def test_a_failing_console_is_in_the_status_and_does_not_make_the_server_unready
         assert console.session()["login"] is True
 
 
+def test_it_does_not_wait_for_a_reader_of_stderr(console: Console) -> None:
+    command = [sys.executable, "-m", "beanstalkd_py", "serve", "-l", "127.0.0.1", "--workers", "1"]
+    options = ("-p", str(free_port()), "-V", "--console-role", "operate", *console.options)
+    body = "x" * (PIPE_BYTES // 2)
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE) as server:
+        try:
+            console.wait()
+            for _ in range(4):
+                assert console.put(body)[0] == 200  # the log has the audit entry
+        finally:
+            server.kill()
+
+
 @pytest.mark.parametrize("to_group", [False, True])
 def test_it_ends_with_the_server(console: Console, to_group: bool) -> None:
     """Also after Ctrl-C, which reaches all processes."""
@@ -470,6 +486,30 @@ def test_the_name_of_the_users_file_needs_a_restart(
 )
 def test_refused_options(words: list[str], expected: str) -> None:
     assert expected in refusal(USAGE, "-l", "127.0.0.1", "-p0", *words)
+
+
+@pytest.mark.parametrize(
+    "invalid",
+    ["x", "scrypt:3:8:1$a$ab", "scrypt:0:8:1$a$ab", "scrypt:2:0:1$a$ab", "pbkdf2:sha1:1$a$ab"],
+)
+def test_a_hash_that_matches_no_password(tmp_path: Path, invalid: str) -> None:
+    path = tmp_path / "users"
+    path.write_text(f"ann read {invalid}\n")
+    with pytest.raises(errors.UsageError, match="line 1: the hash is not one of console-user"):
+        load_accounts(path)
+
+
+def test_users_are_read_without_computing_hashes(tmp_path: Path) -> None:
+    """The parent reads them at a reload, and serves nobody meanwhile."""
+    path = tmp_path / "users"
+    hashed = account_line("ann", Role.READ, PASSWORD).split()[2]
+    other = generate_password_hash(PASSWORD, "pbkdf2:sha256:1000")
+    path.write_text("".join(f"user{n} read {(hashed, other)[n % 2]}\n" for n in range(1000)))
+    began = time.process_time()
+    accounts = load_accounts(path)
+    assert time.process_time() - began < 1
+    assert verify(accounts, "user0", PASSWORD) is accounts["user0"]
+    assert verify(accounts, "user1", PASSWORD) is accounts["user1"]
 
 
 def test_an_invalid_users_file(tmp_path: Path) -> None:
