@@ -28,7 +28,8 @@ from beanstalkd_py.console.access.browser_checks import (
 from beanstalkd_py.console.access.sessions import LONGEST_S, LoginLimit, Sessions
 from beanstalkd_py.console.audit_log import AuditEntry, AuditLog
 from beanstalkd_py.console.live import Live, event, samples_of
-from beanstalkd_py.console.operations import KINDS, Caller, Operation, Operations, plan
+from beanstalkd_py.console.operation import Operation
+from beanstalkd_py.console.operations import KINDS, Caller, Operations, plan
 from beanstalkd_py.console.static_files import INDEX, StaticFile, load_static_files
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views import history, jobs, server_state, timeline
