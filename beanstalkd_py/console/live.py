@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, field
 
 import gevent
@@ -92,7 +92,7 @@ class Live:
         self._changed.set()
         self._changed.clear()
 
-    def events(self) -> Iterator[bytes]:
+    def events(self) -> Generator[bytes, None, None]:
         """Yield events for one viewer, until it leaves."""
         self._viewers += 1
         if self._polling is None:

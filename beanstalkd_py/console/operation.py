@@ -42,11 +42,15 @@ class Operation:
     def shown(self) -> dict[str, object]:
         """Return the fields for viewers; long arguments are cut off."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {**values, "arguments": {name: _cut(one) for name, one in self.arguments.items()}}
+        return {**values, "arguments": cut_off(self.arguments)}
 
 
-def _cut(value: object) -> object:
-    return value[:SHOWN_LENGTH] if isinstance(value, str | list) else value
+def cut_off(arguments: Arguments) -> Arguments:
+    """Return arguments for viewers, without the ends of long texts and lists."""
+    return {
+        name: value[:SHOWN_LENGTH] if isinstance(value, str | list) else value
+        for name, value in arguments.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

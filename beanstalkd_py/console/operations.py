@@ -85,6 +85,7 @@ class Operations:
         self._changed = changed
         self._all: list[Operation] = []
         self._running: dict[int, Progress] = {}
+        self._greenlets: set[gevent.Greenlet[..., None]] = set()
         self._last_id = 0
 
     def list(self) -> list[Operation]:
@@ -105,15 +106,33 @@ class Operations:
         self._all.append(operation)
         del self._all[:-KEPT]
         progress = self._running[operation.id] = Progress(operation, self._changed)
-        gevent.spawn(self._run, progress, caller).join(timeout=0.2)  # most end at once
+        greenlet = gevent.spawn(self._run, progress, caller)
+        self._greenlets.add(greenlet)
+        greenlet.link(self._greenlets.discard)
+        greenlet.join(timeout=0.2)  # most end at once
         return operation
 
-    def stop(self, number: int) -> Operation:
-        """Ask a running operation to end. Raises ToolUsageError if there is none."""
+    def stop(self, number: int, caller: Caller) -> Operation:
+        """Ask a running operation to end. Raises ToolUsageError if there is none, OSError."""
         if number not in self._running:
             raise errors.ToolUsageError(f"operation {number} does not run")
-        self._running[number].is_stopped = True
-        return self._running[number].operation
+        progress = self._running[number]
+        operation = progress.operation
+        self._audit.add(
+            AuditEntry(
+                *(caller.user, caller.address, operation.target, "stop"),
+                {"operation": number, "kind": operation.kind},
+                before=operation.text,
+            )
+        )
+        progress.is_stopped = True
+        return operation
+
+    def stop_all(self, limit_s: float) -> None:
+        """Ask all operations to end, and wait for their outcomes in the audit log."""
+        for progress in self._running.values():
+            progress.is_stopped = True
+        gevent.joinall(list(self._greenlets), timeout=limit_s)
 
     def _run(self, progress: Progress, caller: Caller) -> None:
         operation = progress.operation

@@ -81,6 +81,7 @@ def serve_console(console: Console, listener: socket.socket, ready: Callable[[],
     server.start()
     ready()
     server.serve_forever()
+    console.stop()
 
 
 def end_with_parent(parent: int) -> None:

@@ -110,9 +110,9 @@ def messages(target: Target, query: HistoryQuery) -> HistoryList:
     begin = 0 if query.begin is None else int(query.begin * MS_PER_S)
     end = ALWAYS if query.end is None else int(query.end * MS_PER_S)
     limit = max(1, min(query.limit, MOST_MESSAGES))
-    end_mono = time.monotonic() + BUDGET_S
     page: list[Stored] = []
     with open_store(target) as store:
+        end_mono = time.monotonic() + BUDGET_S
         topics = [escape(query.tube)] if query.tube else _topics(store)
         found = _with_key if query.key else _newest
         for message in found(store, topics, query, begin, end):
