@@ -43,6 +43,7 @@ COOKIE = "beanstalkd-console"
 REQUEST_BYTES = 4 << 20
 """A body of a request: a job of a put, or ids."""
 MOST_JOBS = 500
+MOST_VIEWERS = 200
 MOST_AGE_S = 2**32
 MOST_ID = 2**64 - 1
 OPERATIONS_SHOWN = 50
@@ -274,6 +275,8 @@ class Console:
         pages = self._servers[number]
         _require(visit, endpoint.role)
         if endpoint.handler is None:
+            if pages.live.viewers >= MOST_VIEWERS:
+                raise RefusedRequestError(503, f"{MOST_VIEWERS} pages are open; close some")
             events = self._while_logged_in(visit.request, pages.live.events())
             return Response(events, mimetype="text/event-stream", headers=EVENTS_HEADERS)
         visit.values = values

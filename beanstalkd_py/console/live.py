@@ -74,7 +74,7 @@ class Live:
         self._events: deque[bytes] = deque(maxlen=KEPT_EVENTS)
         self._count = 0
         self._changed = Event()
-        self._viewers = 0
+        self.viewers = 0
         self._viewed_mono = 0.0
         self._polling: gevent.Greenlet[[], None] | None = None
         self._newest: Survey | None = None
@@ -94,7 +94,7 @@ class Live:
 
     def events(self) -> Generator[bytes, None, None]:
         """Yield events for one viewer, until it leaves."""
-        self._viewers += 1
+        self.viewers += 1
         if self._polling is None:
             self._polling = gevent.spawn(self._poll)
         try:
@@ -110,7 +110,7 @@ class Live:
                     seen = self._count
                     yield b"".join(list(self._events)[-new:])
         finally:
-            self._viewers -= 1
+            self.viewers -= 1
             self._viewed_mono = time.monotonic()
 
     def _first(self) -> Iterator[bytes]:
@@ -126,7 +126,7 @@ class Live:
     def _poll(self) -> None:
         tracker = RateTracker()
         try:
-            while self._viewers or time.monotonic() - self._viewed_mono < LINGER_S:
+            while self.viewers or time.monotonic() - self._viewed_mono < LINGER_S:
                 try:
                     self._poll_connected(tracker)
                 except errors.BeanstalkdError as error:
@@ -148,7 +148,7 @@ class Live:
         opening = open_surveyor(target.address, TIMEOUT_S, target.control, target.tls_options)
         with opening as surveyor:
             surveys = surveyor.surveys(tracker)
-            while self._viewers or time.monotonic() - self._viewed_mono < LINGER_S:
+            while self.viewers or time.monotonic() - self._viewed_mono < LINGER_S:
                 cpu_s = time.thread_time()
                 self._take(next(surveys))
                 spent_s = time.thread_time() - cpu_s
