@@ -71,7 +71,7 @@ def console(**settings: Any) -> None:
     \b
     Examples:
       beanstalkd-py console --addr queue-1 --addr queue-2
-      beanstalkd-py console --listen 0.0.0.0:11381 --users /etc/beanstalkd-console-users
+      beanstalkd-py console --listen 0.0.0.0:11381 --users /etc/queue-users
     """
     from gevent import monkey
 
@@ -146,7 +146,7 @@ def console_user(name: str, role: str, password: str) -> None:
 
     \b
     Example:
-      beanstalkd-py console-user ann --role operate >>/etc/beanstalkd-console-users
+      beanstalkd-py console-user ann --role operate >>/etc/queue-users
     """
     from beanstalkd_py.console.access.accounts import Role, account_line
 
