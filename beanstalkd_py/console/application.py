@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,8 @@ from beanstalkd_py.console.access.browser_checks import (
 from beanstalkd_py.console.access.sessions import LONGEST_S, LoginLimit, Sessions
 from beanstalkd_py.console.audit_log import AuditEntry, AuditLog
 from beanstalkd_py.console.live import Live, event, samples_of
-from beanstalkd_py.console.operations import KINDS, Caller, Operation, Operations, plan
+from beanstalkd_py.console.operation import Operation, cut_off
+from beanstalkd_py.console.operations import KINDS, Caller, Operations, plan
 from beanstalkd_py.console.static_files import INDEX, StaticFile, load_static_files
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views import history, jobs, server_state, timeline
@@ -42,10 +44,13 @@ COOKIE = "beanstalkd-console"
 REQUEST_BYTES = 4 << 20
 """A body of a request: a job of a put, or ids."""
 MOST_JOBS = 500
+MOST_VIEWERS = 200
 MOST_AGE_S = 2**32
 MOST_ID = 2**64 - 1
 OPERATIONS_SHOWN = 50
 LONGEST_ADDRESS = 64
+STOP_S = 3.0
+"""How long the end of the process waits for the operations of a server."""
 
 Values = Mapping[str, object]
 
@@ -270,7 +275,7 @@ class Console:
             raise RefusedRequestError(401, "log in first")
         if endpoint == "audit":
             return _json(
-                {"entries": [asdict(one) for one in self._audit.page(visit.seconds("before"))]}
+                {"entries": [_entry(one) for one in self._audit.page(visit.seconds("before"))]}
             )
         return self._of_server(visit, endpoint, dict(values))
 
@@ -281,9 +286,26 @@ class Console:
         pages = self._servers[number]
         _require(visit, endpoint.role)
         if endpoint.handler is None:
-            return Response(pages.live.events(), mimetype="text/event-stream", headers=NOT_STORED)
+            if pages.live.viewers >= MOST_VIEWERS:
+                raise RefusedRequestError(503, f"{MOST_VIEWERS} pages are open; close some")
+            events = self._while_logged_in(visit.request, pages.live.events())
+            return Response(events, mimetype="text/event-stream", headers=EVENTS_HEADERS)
         visit.values = values
         return _json(endpoint.handler(visit, pages))
+
+    def _while_logged_in(
+        self, request: Request, events: Generator[bytes, None, None]
+    ) -> Iterator[bytes]:
+        with contextlib.closing(events):
+            for data in events:
+                if self._account(request) is None:
+                    return
+                yield data
+
+    def stop(self) -> None:
+        """Stop the operations, after the last request."""
+        for pages in self._servers:
+            pages.operations.stop_all(STOP_S)
 
     # --- pages ----------------------------------------------------------------------------------
 
@@ -376,6 +398,10 @@ class Console:
         self._audit.add(AuditEntry(name, visit.address, "", "login", outcome=outcome))
 
 
+def _entry(entry: AuditEntry) -> Values:
+    return {**asdict(entry), "arguments": cut_off(entry.arguments)}
+
+
 def _require(visit: Visit, role: Role) -> None:
     if visit.account is None or visit.account.role < role:
         raise RefusedRequestError(403, f"this needs the role {role.name.lower()}")
@@ -462,13 +488,17 @@ def _begin(visit: Visit, pages: ServerPages) -> object:
     _require(visit, KINDS[kind].role)
     if dry_run is not False:
         return plan(kind, pages.target, values)
-    return pages.operations.begin(kind, values, Caller(visit.user, visit.address))
+    return pages.operations.begin(kind, values, _caller(visit))
+
+
+def _caller(visit: Visit) -> Caller:
+    return Caller(visit.user, visit.address)
 
 
 def _stop(visit: Visit, pages: ServerPages) -> object:
     number = visit.values["number"]
     assert isinstance(number, int)
-    return pages.operations.stop(number)
+    return pages.operations.stop(number, _caller(visit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,6 +539,8 @@ ENDPOINTS = (
 )
 
 NOT_STORED = [("Cache-Control", "no-store")]
+EVENTS_HEADERS = [*NOT_STORED, ("X-Accel-Buffering", "no")]
+"""The second one is for nginx, which would keep events back."""
 
 
 def _plain(value: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -48,7 +49,10 @@ class AuditLog:
         self._fd = -1
         if path is not None:
             self._fd = open_to_append(path)
-            self._recent.extend(_last_entries(path))
+            if path.is_file():
+                self._recent.extend(_last_entries(path))
+                if not _is_complete(path):
+                    os.write(self._fd, b"\n")
 
     def reopen(self) -> None:
         """Continue in the file that the path leads to now, after a rotation. Raises OSError."""
@@ -61,13 +65,22 @@ class AuditLog:
         line = json.dumps(asdict(entry), ensure_ascii=True)
         LOGGER.info("audit: %s", line)
         if self._fd >= 0:
-            os.write(self._fd, line.encode() + b"\n")
+            data = line.encode() + b"\n"
+            if os.write(self._fd, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._recent.append(entry)
 
     def page(self, before: float | None) -> list[AuditEntry]:
         """Return entries, newest first, of times below `before`."""
         found = (one for one in reversed(self._recent) if before is None or one.at < before)
         return [one for one, _ in zip(found, range(PAGE), strict=False)]
+
+
+def _is_complete(path: Path) -> bool:
+    """Return False if a kill or a full disk has left a part of a line."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        return file.read() in (b"", b"\n")
 
 
 def _last_entries(path: Path) -> Iterator[AuditEntry]:

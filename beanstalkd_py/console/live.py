@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, field
 
 import gevent
@@ -75,7 +75,7 @@ class Live:
         self._count = 0
         self._changed = Event()
         self._generation = 0
-        self._viewers = 0
+        self.viewers = 0
         self._viewed_mono = 0.0
         self._polling: gevent.Greenlet[[], None] | None = None
         self._newest: Survey | None = None
@@ -93,9 +93,9 @@ class Live:
         self._changed.set()
         self._changed.clear()
 
-    def events(self) -> Iterator[bytes]:
+    def events(self) -> Generator[bytes, None, None]:
         """Yield events for one viewer, until it leaves or `end_all`."""
-        self._viewers += 1
+        self.viewers += 1
         generation = self._generation
         if self._polling is None:
             self._polling = gevent.spawn(self._poll)
@@ -114,7 +114,7 @@ class Live:
                     seen = self._count
                     yield b"".join(list(self._events)[-new:])
         finally:
-            self._viewers -= 1
+            self.viewers -= 1
             self._viewed_mono = time.monotonic()
 
     def end_all(self) -> None:
@@ -136,7 +136,7 @@ class Live:
     def _poll(self) -> None:
         tracker = RateTracker()
         try:
-            while self._viewers or time.monotonic() - self._viewed_mono < LINGER_S:
+            while self.viewers or time.monotonic() - self._viewed_mono < LINGER_S:
                 try:
                     self._poll_connected(tracker)
                 except errors.BeanstalkdError as error:
@@ -158,7 +158,7 @@ class Live:
         opening = open_surveyor(target.address, TIMEOUT_S, target.control, target.tls_options)
         with opening as surveyor:
             surveys = surveyor.surveys(tracker)
-            while self._viewers or time.monotonic() - self._viewed_mono < LINGER_S:
+            while self.viewers or time.monotonic() - self._viewed_mono < LINGER_S:
                 cpu_s = time.thread_time()
                 self._take(next(surveys))
                 spent_s = time.thread_time() - cpu_s

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import gevent
 
@@ -29,9 +29,24 @@ from beanstalkd_py.admin.statistics import (
     tube_stats,
 )
 from beanstalkd_py.admin.truncate import TruncateResult, truncate
-from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.console.access.accounts import Role
 from beanstalkd_py.console.audit_log import AuditEntry, AuditLog
+from beanstalkd_py.console.operation import (
+    U32_MAX,
+    Arguments,
+    Kind,
+    Operation,
+    Plan,
+    Planner,
+    Progress,
+    Runner,
+    ids_of,
+    number_of,
+    rate_of,
+    states_of,
+    tube_of,
+)
+from beanstalkd_py.console.replay_operation import plan_replay, run_replay
 from beanstalkd_py.console.target import Target, features_of
 from beanstalkd_py.console.views.jobs import JobFilter, all_jobs, dead_letters
 from beanstalkd_py.plural import counted
@@ -39,86 +54,11 @@ from beanstalkd_py.server.tube_policies import policy_from
 
 LOGGER = logging.getLogger("beanstalkd_py")
 KEPT = 200
-SHOWN_LENGTH = 200
-"""Characters of a text, and numbers of a list, that viewers get of an argument."""
-REPORT_S = 0.25
-"""Least time between two reports of the progress of an operation."""
 BATCH_JOBS = 100
-MOST_IDS = 10_000
 TO_BURY = (READY, DELAYED)
-U32_MAX = 2**32 - 1
 PAUSE_MAX_S = 365 * 24 * 3600
 COMPACT_RATIO = 1.1
 """Bytes of the files for each live byte that end a compaction."""
-
-Arguments = Mapping[str, object]
-
-
-@dataclass(slots=True)
-class Operation:
-    """One that was begun. Times are seconds since 1970; `total` is None if it is not known."""
-
-    id: int
-    kind: str
-    target: str
-    user: str
-    arguments: Arguments
-    begun: float
-    total: int | None
-    ended: float | None = None
-    done: int = 0
-    error: str | None = None
-    text: str = ""
-    can_stop: bool = False
-
-    def shown(self) -> dict[str, object]:
-        """Return the fields for viewers; long arguments are cut off."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {**values, "arguments": {name: _cut(one) for name, one in self.arguments.items()}}
-
-
-def _cut(value: object) -> object:
-    return value[:SHOWN_LENGTH] if isinstance(value, str | list) else value
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a dry run returns: how many jobs, tubes or settings change, and a sentence."""
-
-    count: int
-    text: str
-
-
-@dataclass(slots=True)
-class Progress:
-    """What a running operation reports, and whether a user has stopped it."""
-
-    operation: Operation
-    changed: Callable[[Operation], None]
-    is_stopped: bool = False
-    _reported_mono: float = 0.0
-
-    def add(self, count: int) -> None:
-        self.operation.done += count
-        now_mono = time.monotonic()
-        if now_mono - self._reported_mono >= REPORT_S:
-            self._reported_mono = now_mono
-            self.changed(self.operation)
-
-
-Planner = Callable[[Target, Arguments], Plan]
-Runner = Callable[[Target, Arguments, Progress], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of operation: who may do it, its arguments, what it would change, how it does it."""
-
-    role: Role
-    arguments: frozenset[str]
-    plan: Planner
-    run: Runner
-    can_stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +85,7 @@ class Operations:
         self._changed = changed
         self._all: list[Operation] = []
         self._running: dict[int, Progress] = {}
+        self._greenlets: set[gevent.Greenlet[..., None]] = set()
         self._last_id = 0
 
     def list(self) -> list[Operation]:
@@ -165,15 +106,33 @@ class Operations:
         self._all.append(operation)
         del self._all[:-KEPT]
         progress = self._running[operation.id] = Progress(operation, self._changed)
-        gevent.spawn(self._run, progress, caller).join(timeout=0.2)  # most end at once
+        greenlet = gevent.spawn(self._run, progress, caller)
+        self._greenlets.add(greenlet)
+        greenlet.link(self._greenlets.discard)
+        greenlet.join(timeout=0.2)  # most end at once
         return operation
 
-    def stop(self, number: int) -> Operation:
-        """Ask a running operation to end. Raises ToolUsageError if there is none."""
+    def stop(self, number: int, caller: Caller) -> Operation:
+        """Ask a running operation to end. Raises ToolUsageError if there is none, OSError."""
         if number not in self._running:
             raise errors.ToolUsageError(f"operation {number} does not run")
-        self._running[number].is_stopped = True
-        return self._running[number].operation
+        progress = self._running[number]
+        operation = progress.operation
+        self._audit.add(
+            AuditEntry(
+                *(caller.user, caller.address, operation.target, "stop"),
+                {"operation": number, "kind": operation.kind},
+                before=operation.text,
+            )
+        )
+        progress.is_stopped = True
+        return operation
+
+    def stop_all(self, limit_s: float) -> None:
+        """Ask all operations to end, and wait for their outcomes in the audit log."""
+        for progress in self._running.values():
+            progress.is_stopped = True
+        gevent.joinall(list(self._greenlets), timeout=limit_s)
 
     def _run(self, progress: Progress, caller: Caller) -> None:
         operation = progress.operation
@@ -204,55 +163,13 @@ class Operations:
         )
 
 
-# --- arguments -----------------------------------------------------------------------------------
-
-
-def _tube(arguments: Arguments, name: str = "tube") -> str:
-    tube = arguments.get(name)
-    if not isinstance(tube, str) or not is_tube_name(tube):
-        raise errors.ToolUsageError(f"{name} is {tube!r}; a tube's name has {TUBE_NAMES}")
-    return tube
-
-
-def _number(arguments: Arguments, name: str, least: int, most: int, default: int | None) -> int:
-    value = arguments.get(name, default)
-    if type(value) is not int or not least <= value <= most:
-        raise errors.ToolUsageError(f"{name} is {value!r}; give a number from {least} to {most}")
-    return value
-
-
-def _ids(arguments: Arguments) -> list[int]:
-    ids = arguments.get("ids")
-    if not isinstance(ids, Sequence) or isinstance(ids, str) or not 0 < len(ids) <= MOST_IDS:
-        raise errors.ToolUsageError(f"ids: give 1 to {MOST_IDS} ids of jobs")
-    if not all(type(one) is int and 0 < one < 2**64 for one in ids):
-        raise errors.ToolUsageError("ids: an id is a positive number")
-    return list(dict.fromkeys(ids))
-
-
-def _rate(arguments: Arguments) -> float | None:
-    rate = arguments.get("rate")
-    if rate is None:
-        return None
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1e6:
-        raise errors.ToolUsageError(f"rate is {rate!r}; give jobs per second, or null")
-    return float(rate)
-
-
-def _states(arguments: Arguments) -> list[str]:
-    states = arguments.get("states", list(FREE_STATES))
-    if not isinstance(states, list) or not states or any(one not in FREE_STATES for one in states):
-        raise errors.ToolUsageError(f"states: give some of {', '.join(FREE_STATES)}")
-    return states
-
-
 # --- jobs by id ----------------------------------------------------------------------------------
 
 
 def _plan_ids(verb: str, states: Sequence[str]) -> Planner:
     def plan(target: Target, arguments: Arguments) -> Plan:
         with target.connection() as connection:
-            found = job_stats(connection, _ids(arguments))
+            found = job_stats(connection, ids_of(arguments))
         count = sum(job is not None and job.state in states for job in found)
         return Plan(count, f"{verb} {counted(count, 'job')}")
 
@@ -263,7 +180,7 @@ def _run_ids(
     command: Callable[[Connection, Sequence[int]], list[str]], word: str, text: str
 ) -> Runner:
     def run(target: Target, arguments: Arguments, progress: Progress) -> str:
-        ids, limiter = _ids(arguments), RateLimiter(_rate(arguments), BATCH_JOBS)
+        ids, limiter = ids_of(arguments), RateLimiter(rate_of(arguments), BATCH_JOBS)
         changed = _in_batches(target, ids, limiter, progress, command, word)
         return f"{text} {counted(changed, 'job')}"
 
@@ -304,8 +221,8 @@ def _bury(connection: Connection, ids: Sequence[int]) -> list[str]:
 def _plan_kick(target: Target, arguments: Arguments) -> Plan:
     if "ids" in arguments:
         return _plan_ids("Make ready:", (BURIED, DELAYED))(target, arguments)
-    tube = _tube(arguments)
-    bound = _number(arguments, "count", 1, U32_MAX, None)
+    tube = tube_of(arguments)
+    bound = number_of(arguments, "count", 1, U32_MAX, None)
     with target.connection() as connection:
         stats = tube_stats(connection, tube)
     state = BURIED if stats.buried else DELAYED
@@ -316,41 +233,41 @@ def _plan_kick(target: Target, arguments: Arguments) -> Plan:
 def _run_kick(target: Target, arguments: Arguments, progress: Progress) -> str:
     if "ids" in arguments:
         return _run_ids(job_commands.kick, "KICKED", "Made ready:")(target, arguments, progress)
-    bound = _number(arguments, "count", 1, U32_MAX, None)
+    bound = number_of(arguments, "count", 1, U32_MAX, None)
     with target.connection() as connection:
-        count = job_commands.kick_first(connection, _tube(arguments), bound)
+        count = job_commands.kick_first(connection, tube_of(arguments), bound)
     progress.add(count)
-    return f"Made {counted(count, 'job')} of {_tube(arguments)} ready"
+    return f"Made {counted(count, 'job')} of {tube_of(arguments)} ready"
 
 
 def _redriven(target: Target, arguments: Arguments) -> list[int]:
     """Return the buried jobs to make ready: those of a shape, or all of the tube."""
-    tube, shape = _tube(arguments), arguments.get("shape")
+    tube, shape = tube_of(arguments), arguments.get("shape")
     if isinstance(shape, str):
         groups = dead_letters(target, tube, shape).groups
         return next((group.ids for group in groups if group.shape == shape), [])
     with target.connection() as connection:
         if arguments.get("ids") is None:
             return [job.id for job in all_jobs(connection, JobFilter(tube, BURIED))]
-        found = job_stats(connection, _ids(arguments))
+        found = job_stats(connection, ids_of(arguments))
         return [job.id for job in found if job and (job.tube, job.state) == (tube, BURIED)]
 
 
 def _plan_redrive(target: Target, arguments: Arguments) -> Plan:
-    rate, count = _rate(arguments), len(_redriven(target, arguments))
+    rate, count = rate_of(arguments), len(_redriven(target, arguments))
     speed = f" at {rate:g} per second" if rate else ""
-    return Plan(count, f"Make {counted(count, 'buried job')} of {_tube(arguments)} ready{speed}")
+    return Plan(count, f"Make {counted(count, 'buried job')} of {tube_of(arguments)} ready{speed}")
 
 
 def _run_redrive(target: Target, arguments: Arguments, progress: Progress) -> str:
-    ids, limiter = _redriven(target, arguments), RateLimiter(_rate(arguments), BATCH_JOBS)
+    ids, limiter = _redriven(target, arguments), RateLimiter(rate_of(arguments), BATCH_JOBS)
     count = _in_batches(target, ids, limiter, progress, job_commands.kick, "KICKED")
-    return f"Made {counted(count, 'buried job')} of {_tube(arguments)} ready"
+    return f"Made {counted(count, 'buried job')} of {tube_of(arguments)} ready"
 
 
 def _plan_pause(target: Target, arguments: Arguments) -> Plan:
-    tube = _tube(arguments)
-    seconds = _number(arguments, "seconds", 0, PAUSE_MAX_S, None)
+    tube = tube_of(arguments)
+    seconds = number_of(arguments, "seconds", 0, PAUSE_MAX_S, None)
     with target.connection() as connection:
         stats = tube_stats(connection, tube)
     if seconds == 0:
@@ -359,11 +276,11 @@ def _plan_pause(target: Target, arguments: Arguments) -> Plan:
 
 
 def _run_pause(target: Target, arguments: Arguments, progress: Progress) -> str:
-    seconds = _number(arguments, "seconds", 0, PAUSE_MAX_S, None)
+    seconds = number_of(arguments, "seconds", 0, PAUSE_MAX_S, None)
     with target.connection() as connection:
-        connection.client.pause_tube(_tube(arguments), seconds)
+        connection.client.pause_tube(tube_of(arguments), seconds)
     progress.add(1)
-    return f"Paused {_tube(arguments)} for {seconds} s"
+    return f"Paused {tube_of(arguments)} for {seconds} s"
 
 
 def _put_values(arguments: Arguments) -> tuple[bytes, dict[str, int]]:
@@ -371,20 +288,20 @@ def _put_values(arguments: Arguments) -> tuple[bytes, dict[str, int]]:
     if not isinstance(body, str):
         raise errors.ToolUsageError("body: give a text")
     numbers = {
-        "pri": _number(arguments, "pri", 0, U32_MAX, 65536),
-        "delay_s": _number(arguments, "delay", 0, U32_MAX, 0),
-        "ttr_s": _number(arguments, "ttr", 1, U32_MAX, 60),
+        "pri": number_of(arguments, "pri", 0, U32_MAX, 65536),
+        "delay_s": number_of(arguments, "delay", 0, U32_MAX, 0),
+        "ttr_s": number_of(arguments, "ttr", 1, U32_MAX, 60),
     }
     return body.encode(), numbers
 
 
 def _plan_put(target: Target, arguments: Arguments) -> Plan:
     body, _ = _put_values(arguments)
-    return Plan(1, f"Put a job of {counted(len(body), 'byte')} into {_tube(arguments)}")
+    return Plan(1, f"Put a job of {counted(len(body), 'byte')} into {tube_of(arguments)}")
 
 
 def _run_put(target: Target, arguments: Arguments, progress: Progress) -> str:
-    tube, (body, numbers) = _tube(arguments), _put_values(arguments)
+    tube, (body, numbers) = tube_of(arguments), _put_values(arguments)
     with target.connection() as connection:
         job = job_commands.put(connection, tube, body, **numbers)
     progress.add(1)
@@ -392,17 +309,17 @@ def _run_put(target: Target, arguments: Arguments, progress: Progress) -> str:
 
 
 def _plan_move(target: Target, arguments: Arguments) -> Plan:
-    source, to, states = _tube(arguments), _tube(arguments, "to"), _states(arguments)
+    source, to, states = tube_of(arguments), tube_of(arguments, "to"), states_of(arguments)
     if source == to:
         raise errors.ToolUsageError("to: give another tube")
-    _rate(arguments)
+    rate_of(arguments)
     with target.connection() as connection:
         count = tube_stats(connection, source).count(states)
     return Plan(count, f"Move {counted(count, 'job')} from {source} to {to}")
 
 
 def _run_move(target: Target, arguments: Arguments, progress: Progress) -> str:
-    source, to = _tube(arguments), _tube(arguments, "to")
+    source, to = tube_of(arguments), tube_of(arguments, "to")
     result = MoveResult()
 
     @contextlib.contextmanager
@@ -413,7 +330,7 @@ def _run_move(target: Target, arguments: Arguments, progress: Progress) -> str:
 
     with target.connection() as connection:
         move(
-            *(connection, source, to, _states(arguments), None, _rate(arguments)),
+            *(connection, source, to, states_of(arguments), None, rate_of(arguments)),
             result=result,
             deferred=counting,
             stopped=lambda: progress.is_stopped,
@@ -422,14 +339,14 @@ def _run_move(target: Target, arguments: Arguments, progress: Progress) -> str:
 
 
 def _plan_truncate(target: Target, arguments: Arguments) -> Plan:
-    tube = _tube(arguments)
+    tube = tube_of(arguments)
     with target.connection() as connection:
         count = tube_stats(connection, tube).count(FREE_STATES)
     return Plan(count, f"Delete {counted(count, 'job')} of {tube}; reserved jobs stay")
 
 
 def _run_truncate(target: Target, arguments: Arguments, progress: Progress) -> str:
-    tube, result = _tube(arguments), TruncateResult()
+    tube, result = tube_of(arguments), TruncateResult()
     with target.connection() as connection:
         if "truncate" in features_of(connection):
             connection.extend_timeout(None)
@@ -561,6 +478,7 @@ KINDS: Mapping[str, Kind] = {
         can_stop=True,
     ),
     "redrive": _kind("tube ids shape rate", _plan_redrive, _run_redrive, can_stop=True),
+    "replay": _kind("tube from to to_tube rate", plan_replay, run_replay, can_stop=True),
     "pause": _kind("tube seconds", _plan_pause, _run_pause),
     "put": _kind("tube body pri delay ttr", _plan_put, _run_put),
     "move": _kind("tube to states rate", _plan_move, _run_move, can_stop=True),

@@ -106,3 +106,4 @@ def serve_console(console: Console, listener: socket.socket, ready: Callable[[],
     server.start()
     ready()
     server.serve_forever()
+    console.stop()

@@ -196,6 +196,16 @@ def test_a_logout_ends_the_session(closed_console: ConsoleProcess) -> None:
     assert again.ok("session")["user"] is None
 
 
+def test_a_logout_ends_the_events(closed_console: ConsoleProcess) -> None:
+    visitor = closed_console.user("read")
+    with visitor.events() as events:
+        events.until("survey")
+        assert visitor.post("logout", {}).status == 200
+        with pytest.raises(AssertionError, match="have ended"):
+            for _ in range(3):
+                events.until("survey")
+
+
 @pytest.mark.parametrize("cookie", ["", "x", "beanstalkd-console=", "beanstalkd-console=guess"])
 def test_invalid_cookies(closed_console: ConsoleProcess, cookie: str) -> None:
     assert Visitor(closed_console.port, {"Cookie": cookie}).get("audit").status == 401

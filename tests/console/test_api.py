@@ -17,6 +17,8 @@ from servers import Server, ours, reference
 from shards import TUBES, TWO
 from wire import in_tube
 
+from beanstalkd_py.console.views.bodies import shape_of
+
 STARTERS = {"ours": (ours, ()), "ours-2": (ours, TWO), "C": (reference, ())}
 HOSTILE_TUBES = ("a/b;c$d(e)", "/x", "/", "a//b", "a/", ".", "a.b", "a+b", "..x", "x" * 200)
 NUMBERS = (int, float)
@@ -264,6 +266,38 @@ def test_c_lists_jobs_near_the_heads(place: Place, many: tuple[str, dict[int, by
     assert {one["state"] for one in page["jobs"]} == {"ready", "delayed", "buried"}
     few = place.visitor.ok("s/0/jobs", tube=tube, state="buried", body="urgent")["jobs"]
     assert all(b"urgent" in bodies[one["id"]] and one["state"] == "buried" for one in few)
+
+
+# --- dead letters --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        (b"mail to ann@example.com, 17 times", "mail to @, # times"),
+        (b"id 6ba7b810-9dad-11d1-80b4-00c04fd430c8", "id #"),
+        (
+            b'{"to": "ann", "n": [1, 2], "flag": true}',
+            '{"to": "\u2026", "n": [#, #], "flag": true}',
+        ),
+        (PNG, "binary"),
+        (b"", ""),
+    ],
+)
+def test_shapes_of_bodies(body: bytes, shape: str) -> None:
+    assert shape_of(body) == shape
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b"a", b"a.", b"a@", b"1a", b'"', b':"', b',"', b'\\"', b"[ ", b": ", b"\xc3\xa4", b"-", b"@."],
+)
+def test_shapes_of_hostile_bodies(part: bytes) -> None:
+    """Thousands of bodies are looked at for a page, so none may take milliseconds."""
+    begun = time.thread_time()
+    for ending in (b"", b'"', b"@", b":"):
+        shape_of((part * 4096)[:4090] + ending)
+    assert time.thread_time() - begun < 0.06
 
 
 # --- one job -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from servers import Server, StartError, our_command, ours, reference
 from wire import in_tube
 
 from beanstalkd_py.console import live
+from beanstalkd_py.console.application import MOST_VIEWERS
 
 STARTERS = {"ours": ours, "C": reference}
 COLUMNS = (
@@ -272,6 +273,16 @@ def test_many_viewers_come_and_go(server: Server) -> None:
                     stack.enter_context(visitor.events()).next()
         assert _descriptors(running) < 400
         assert eventually(lambda: _descriptors(running) < 60, 20), "left viewers are forgotten"
+
+
+def test_the_number_of_viewers_is_bounded(server: Server) -> None:
+    with console(server) as running, contextlib.ExitStack() as stack:
+        visitor = running.visitor()
+        for _ in range(MOST_VIEWERS):
+            stack.enter_context(visitor.events()).next()
+        answer = visitor.get("s/0/live")
+        assert (answer.status, "are open" in answer.error) == (503, True)
+        assert visitor.get("session").status == 200
 
 
 def _descriptors(running: ConsoleProcess) -> int:

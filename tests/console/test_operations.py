@@ -252,6 +252,11 @@ def test_stop(admin: Visitor, wire: Client, name: str, log: Path, kind: str) -> 
     assert (done["done"], done["total"], done["error"]) == (1, 20, None)
     assert states(wire, jobs).count("buried") == 19
     assert eventually(lambda: entries(log)[-1]["outcome"] == "stopped")
+    stop = entries(log)[-2]
+    assert (stop["action"], stop["user"], stop["arguments"]["operation"]) == (
+        *("stop", "admin"),
+        operation["id"],
+    )
     assert admin.post(f"s/0/operations/{operation['id']}/stop", {}).status == 400
     assert admin.post("s/0/operations/987654/stop", {}).status == 400
 
@@ -287,7 +292,10 @@ def test_the_audit_page(admin: Visitor, name: str, log: Path) -> None:
     admin.run("put", tube=name, body="x")
     assert eventually(lambda: entries(log)[-1]["outcome"] == "done")
     page = admin.ok("audit")["entries"]
-    assert page == entries(log)[::-1][:100]
+    names = ("at", "user", "address", "server", "action", "before", "after", "outcome")
+    shown = [[one[name] for name in names] for one in page]
+    assert shown == [[one[name] for name in names] for one in entries(log)[::-1][:100]]
+    assert page[0] == entries(log)[-1]
     assert admin.ok("audit", before=page[0]["at"])["entries"][0] == page[1]
     assert admin.ok("audit", before=0)["entries"] == []
 
@@ -349,6 +357,42 @@ def test_a_killed_move_is_completed(
     operator = Operator(f"127.0.0.1:{either.port}")
     bodies = Counter(row["body"] for row in operator.do("export", f"{name}-to").json_lines)
     assert bodies == Counter(f"job {number}" for number in range(count))
+
+
+def test_the_end_of_the_console_stops_operations(
+    either: Server, wire: Client, name: str, tmp_path: Path
+) -> None:
+    jobs = bury(wire, 20)
+    with console(either, args=("--audit-log", tmp_path / "log")) as running:
+        running.visitor().begin("redrive", tube=name, rate=0.01)
+        assert running.stop() == 0
+    assert [one["outcome"] for one in entries(tmp_path / "log")] == ["begun", "stopped"]
+    assert states(wire, jobs).count("buried") == 19
+
+
+def test_a_part_of_a_line_in_the_audit_log(
+    either: Server, wire: Client, name: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b'{"user": "a')
+    with console(either, args=("--audit-log", log)) as running:
+        running.visitor().run("put", tube=name, body="x")
+        assert len(running.visitor().ok("audit")["entries"]) == 2
+    assert log.read_bytes().splitlines()[0] == b'{"user": "a'
+    assert [json.loads(line)["outcome"] for line in log.read_bytes().splitlines()[1:]] == [
+        "begun",
+        "done",
+    ]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_nothing_changes_without_an_audit_log(either: Server, wire: Client, name: str) -> None:
+    """A full disk refuses operations, because their entries cannot be written before."""
+    jobs = fill(wire, 1)
+    with console(either, args=("--audit-log", "/dev/full")) as running:
+        answer = running.visitor().post("s/0/operations", {"kind": "delete", "ids": jobs})
+        assert (answer.status, "space" in answer.error) == (500, True)
+    assert states(wire, jobs) == ["ready"]
 
 
 # --- the server ----------------------------------------------------------------------------------

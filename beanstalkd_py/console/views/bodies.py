@@ -11,7 +11,8 @@ SHAPE_BYTES = 4096
 SHAPE_LENGTH = 200
 
 _VARIABLE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-fA-F]{12,}\b|[0-9]+")
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+")
+# Each run of characters is read once: from everywhere in a long run, it would take 100 ms.
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class HistoryList:
     next: int | None
 
 
-def _store(target: Target) -> StoreReader:
+def open_store(target: Target) -> StoreReader:
     if target.history is None:
         raise errors.ToolUsageError("this console has no history store; give --history DIR")
     return StoreReader.open(target.history)
@@ -85,7 +85,7 @@ def _store(target: Target) -> StoreReader:
 
 def topics(target: Target) -> list[HistoryTopic]:
     """Raises BeanstalkdError, OSError."""
-    with _store(target) as store:
+    with open_store(target) as store:
         return [_topic(store, name, queues) for name, queues in store.topics().items()]
 
 
@@ -110,9 +110,9 @@ def messages(target: Target, query: HistoryQuery) -> HistoryList:
     begin = 0 if query.begin is None else int(query.begin * MS_PER_S)
     end = ALWAYS if query.end is None else int(query.end * MS_PER_S)
     limit = max(1, min(query.limit, MOST_MESSAGES))
-    end_mono = time.monotonic() + BUDGET_S
     page: list[Stored] = []
-    with _store(target) as store:
+    with open_store(target) as store:
+        end_mono = time.monotonic() + BUDGET_S
         topics = [escape(query.tube)] if query.tube else _topics(store)
         found = _with_key if query.key else _newest
         for message in found(store, topics, query, begin, end):
@@ -180,7 +180,7 @@ def messages_of_job(target: Target, job: int) -> list[HistoryMessage]:
     """Return what the history has about a job, newest first; [] without a history."""
     if target.history is None:
         return []
-    with _store(target) as store:
+    with open_store(target) as store:
         found = [one for name in store.topics() for one in store.query(name, str(job), limit=1)]
     return [HistoryMessage.of(one) for one in islice(sorted(found, key=_offset, reverse=True), 5)]
 
