@@ -49,6 +49,7 @@ from beanstalkd_py.console.operation import (
 from beanstalkd_py.console.replay_operation import plan_replay, run_replay
 from beanstalkd_py.console.target import Target, features_of
 from beanstalkd_py.console.views.jobs import JobFilter, all_jobs, dead_letters
+from beanstalkd_py.core.tube_policy import TubePolicy
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.tube_policies import policy_from
 
@@ -57,6 +58,8 @@ KEPT = 200
 BATCH_JOBS = 100
 TO_BURY = (READY, DELAYED)
 PAUSE_MAX_S = 365 * 24 * 3600
+TIMES = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 COMPACT_RATIO = 1.1
 """Bytes of the files for each live byte that end a compaction."""
 
@@ -240,8 +243,8 @@ def _run_kick(target: Target, arguments: Arguments, progress: Progress) -> str:
     return f"Made {counted(count, 'job')} of {tube_of(arguments)} ready"
 
 
-def _redriven(target: Target, arguments: Arguments) -> list[int]:
-    """Return the buried jobs to make ready: those of a shape, or all of the tube."""
+def _buried(target: Target, arguments: Arguments) -> list[int]:
+    """Return buried jobs of a tube: those of a shape, those of `ids`, or all."""
     tube, shape = tube_of(arguments), arguments.get("shape")
     if isinstance(shape, str):
         groups = dead_letters(target, tube, shape).groups
@@ -253,14 +256,29 @@ def _redriven(target: Target, arguments: Arguments) -> list[int]:
         return [job.id for job in found if job and (job.tube, job.state) == (tube, BURIED)]
 
 
+def _plan_delete(target: Target, arguments: Arguments) -> Plan:
+    if "shape" not in arguments:
+        return _plan_ids("Delete", FREE_STATES)(target, arguments)
+    count = len(_buried(target, arguments))
+    return Plan(count, f"Delete {counted(count, 'buried job')} of {tube_of(arguments)}")
+
+
+def _run_delete(target: Target, arguments: Arguments, progress: Progress) -> str:
+    by_shape = "shape" in arguments
+    ids = _buried(target, arguments) if by_shape else ids_of(arguments)
+    limiter = RateLimiter(rate_of(arguments), BATCH_JOBS)
+    count = _in_batches(target, ids, limiter, progress, job_commands.delete, "DELETED")
+    return f"Deleted {counted(count, 'job')}"
+
+
 def _plan_redrive(target: Target, arguments: Arguments) -> Plan:
-    rate, count = rate_of(arguments), len(_redriven(target, arguments))
+    rate, count = rate_of(arguments), len(_buried(target, arguments))
     speed = f" at {rate:g} per second" if rate else ""
     return Plan(count, f"Make {counted(count, 'buried job')} of {tube_of(arguments)} ready{speed}")
 
 
 def _run_redrive(target: Target, arguments: Arguments, progress: Progress) -> str:
-    ids, limiter = _redriven(target, arguments), RateLimiter(rate_of(arguments), BATCH_JOBS)
+    ids, limiter = _buried(target, arguments), RateLimiter(rate_of(arguments), BATCH_JOBS)
     count = _in_batches(target, ids, limiter, progress, job_commands.kick, "KICKED")
     return f"Made {counted(count, 'buried job')} of {tube_of(arguments)} ready"
 
@@ -406,13 +424,27 @@ def _text(arguments: Arguments, name: str) -> str:
     return text
 
 
+def _policy_value(name: str, value: object) -> object:
+    """Return a number for a text as in the configuration file: 100000, 512M, 5m."""
+    default = TubePolicy._field_defaults.get(name.replace("-", "_"))
+    if not isinstance(value, str) or not isinstance(default, int):
+        return value
+    factors = SIZES if name == "max-bytes" else TIMES
+    unit = value[-1:].lower() if name == "max-bytes" else value[-1:]
+    digits, factor = (value[:-1], factors[unit]) if unit in factors else (value, 1)
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        raise ValueError(f"{name}: invalid value {value!r}")
+    return int(digits) * factor
+
+
 def _policy(arguments: Arguments) -> Mapping[str, object]:
     policy = arguments.get("policy")
     if not isinstance(policy, dict) or not isinstance(policy.get("tube"), str):
         raise errors.ToolUsageError("policy: give its settings, and the pattern as tube")
     settings = {name: value for name, value in policy.items() if name != "tube"}
-    values = {"pattern": policy["tube"], **settings}
     try:
+        values = {name: _policy_value(name, value) for name, value in settings.items()}
+        values["pattern"] = policy["tube"]
         policy_from(values)
     except ValueError as error:
         raise errors.ToolUsageError(f"policy: {error}") from error
@@ -465,12 +497,7 @@ def _admin_kind(names: str, plan: Planner, run: Runner) -> Kind:
 
 KINDS: Mapping[str, Kind] = {
     "kick": _kind("tube count ids", _plan_kick, _run_kick, can_stop=True),
-    "delete": _kind(
-        "ids",
-        _plan_ids("Delete", FREE_STATES),
-        _run_ids(job_commands.delete, "DELETED", "Deleted"),
-        can_stop=True,
-    ),
+    "delete": _kind("ids tube shape", _plan_delete, _run_delete, can_stop=True),
     "bury": _kind(
         "ids",
         _plan_ids("Bury", TO_BURY),

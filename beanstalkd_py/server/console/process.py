@@ -86,6 +86,7 @@ class _Process:
         gevent.spawn(partial(exit_on_error, self._read_channel, "console"))
         self._stop.wait()
         server.stop(0)
+        self._console.stop()
         return EXIT_OK
 
     def _read_channel(self) -> None:

@@ -14,21 +14,20 @@ import { Count, Duration, JobLink } from "/static/parts/values.js";
 function Group({ group, server, tube, onDone }) {
   const session = useSession();
   const openAction = useAction();
-  const part = group.ids.length < group.count ? " the first " + group.ids.length : "";
   const redrive = () => openAction({
-    kind: "redrive", button: "Redrive", title: "Redrive" + (part || " all") + " jobs of this shape", arguments: { tube, ids: group.ids }, fields: [rateField], done: onDone,
+    kind: "redrive", button: "Redrive", title: "Redrive all jobs of this shape", arguments: { tube, shape: group.shape }, fields: [rateField], done: onDone,
     note: "The jobs are kicked and become ready again, at most as many per second as given.",
   });
   const remove = () => openAction({
-    kind: "delete", button: "Delete", danger: true, title: "Delete" + (part || " all") + " jobs of this shape", tube, arguments: { ids: group.ids }, done: onDone,
+    kind: "delete", button: "Delete", danger: true, title: "Delete all jobs of this shape", tube, arguments: { tube, shape: group.shape }, done: onDone,
     note: "The jobs are deleted. This cannot be undone.",
   });
   return html`<section class="card dead-group" aria-label=${"Jobs of the shape " + group.shape}>
     <header class="card-header">
       <h2 class="shape" title=${group.shape}>${group.shape}</h2>
       <div class="card-actions">
-        ${may(session, "redrive") && html`<button class="button small" onClick=${redrive}>Redrive${part}</button>`}
-        ${may(session, "delete") && html`<button class="button small danger-outline" onClick=${remove}>Delete${part}</button>`}
+        ${may(session, "redrive") && html`<button class="button small" onClick=${redrive}>Redrive</button>`}
+        ${may(session, "delete") && html`<button class="button small danger-outline" onClick=${remove}>Delete</button>`}
       </div>
     </header>
     <div class="card-body">

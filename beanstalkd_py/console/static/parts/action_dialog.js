@@ -20,7 +20,6 @@ export const useAction = () => useContext(ActionContext);
 
 function valueOf(field, entered) {
   if (field.type === "number") return entered === "" ? null : Number(entered);
-  if (field.type === "body") return { text: entered };
   return entered;
 }
 
