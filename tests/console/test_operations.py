@@ -19,6 +19,7 @@ from wire import Client, in_tube
 
 from beanstalkd_py.console.operations import KINDS
 
+pytestmark = pytest.mark.costly
 STARTERS = {"ours": ours, "C": reference}
 JOBS = 7
 
@@ -337,7 +338,6 @@ def test_two_moves_into_one_tube(beside: ConsoleProcess, wire: Client, name: str
     admin.ended(first["id"])
 
 
-@pytest.mark.costly
 def test_a_killed_move_is_completed(
     either: Server, wire: Client, name: str, tmp_path: Path
 ) -> None:
@@ -460,7 +460,6 @@ def test_every_kind_is_tested() -> None:
     assert {case.split()[0] for case in CASES} | others == KINDS.keys()
 
 
-@pytest.mark.costly
 def test_a_server_that_ends_during_an_operation(tmp_path: Path) -> None:
     log = tmp_path / "audit"
     with ours() as server, console(server, args=("--audit-log", log)) as running:
