@@ -54,6 +54,7 @@ from beanstalkd_py.server.tube_policies import policy_from
 
 LOGGER = logging.getLogger("beanstalkd_py")
 KEPT = 200
+MOST_RUNNING = 20
 BATCH_JOBS = 100
 TO_BURY = (READY, DELAYED)
 PAUSE_MAX_S = 365 * 24 * 3600
@@ -94,6 +95,8 @@ class Operations:
 
     def begin(self, kind: str, arguments: Arguments, caller: Caller) -> Operation:
         """Start an operation. Raises BeanstalkdError if its arguments are invalid, OSError."""
+        if len(self._running) >= MOST_RUNNING:
+            raise errors.ToolUsageError(f"{MOST_RUNNING} operations run; wait, or stop one")
         found = plan(kind, self._target, arguments)
         self._last_id += 1
         operation = Operation(

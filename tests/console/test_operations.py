@@ -17,7 +17,7 @@ from processes import eventually
 from servers import Server, ours, reference
 from wire import Client, in_tube
 
-from beanstalkd_py.console.operations import KINDS
+from beanstalkd_py.console.operations import KINDS, MOST_RUNNING
 
 pytestmark = pytest.mark.costly
 STARTERS = {"ours": ours, "C": reference}
@@ -326,6 +326,18 @@ def test_two_users_at_once(beside: ConsoleProcess, wire: Client, name: str) -> N
     assert sum(one["done"] for one in done) == 300
     assert {one["user"] for one in done} == {"operate", "admin"}
     assert set(states(wire, jobs)) == {"gone"}
+
+
+def test_the_number_of_operations_is_bounded(admin: Visitor, wire: Client, name: str) -> None:
+    bury(wire, 2 * MOST_RUNNING)
+    begun = [admin.begin("redrive", tube=name, rate=0.01)["id"] for _ in range(MOST_RUNNING)]
+    answer = admin.post("s/0/operations", {"kind": "put", "tube": name, "body": "x"})
+    assert (answer.status, "stop one" in answer.error) == (400, True)
+    for number in begun:
+        admin.post(f"s/0/operations/{number}/stop", {})
+    for number in begun:
+        admin.ended(number)
+    assert admin.run("put", tube=name, body="x")["error"] is None
 
 
 def test_two_moves_into_one_tube(beside: ConsoleProcess, wire: Client, name: str) -> None:
