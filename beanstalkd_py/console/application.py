@@ -27,7 +27,7 @@ from beanstalkd_py.console.access.browser_checks import (
     is_loopback,
     is_same_origin,
 )
-from beanstalkd_py.console.access.sessions import LONGEST_S, LoginLimit, Sessions
+from beanstalkd_py.console.access.sessions import LONGEST_S, LoginLimit, Sessions, network_of
 from beanstalkd_py.console.audit_log import AuditEntry, AuditLog
 from beanstalkd_py.console.live import Live, event, samples_of
 from beanstalkd_py.console.operation import Operation, cut_off
@@ -43,6 +43,8 @@ LOGGER = logging.getLogger("beanstalkd_py")
 COOKIE = "beanstalkd-console"
 REQUEST_BYTES = 4 << 20
 """A body of a request: a job of a put, or ids."""
+LOGIN_BYTES = 16 << 10
+"""The limit of those who have not logged in."""
 MOST_JOBS = 500
 MOST_VIEWERS = 200
 MOST_AGE_S = 2**32
@@ -223,7 +225,8 @@ class Console:
             response = _json({"error": str(error)}, error.status)
             response.headers.extend(error.headers)
         except RequestEntityTooLarge:
-            response = _json({"error": f"the body has more than {REQUEST_BYTES} bytes"}, 413)
+            text = f"the body has more than {request.max_content_length} bytes"
+            response = _json({"error": text}, 413)
         except HTTPException as error:
             response = _json({"error": "the request is not valid"}, error.code or 400)
         except errors.RefusedError as error:
@@ -356,13 +359,15 @@ class Console:
     def _login(self, visit: Visit) -> Response:
         if not self._options.accounts or self._options.user_header is not None:
             raise RefusedRequestError(409, "this console has no logins")
+        visit.request.max_content_length = LOGIN_BYTES
         values = visit.json()
         name, password = values.get("user"), values.get("password")
         if not isinstance(name, str) or not isinstance(password, str):
             raise RefusedRequestError(400, "give user and password")
         if len(name) > MAX_PASSWORD or len(password) > MAX_PASSWORD:
             raise RefusedRequestError(400, f"at most {MAX_PASSWORD} characters")
-        keys, now_mono = [f"address {visit.address}", f"user {name}"], time.monotonic()
+        keys = [f"address {network_of(visit.address)}", f"user {name}"]
+        now_mono = time.monotonic()
         wait_s = self._limit.wait_s(keys, now_mono)
         if wait_s > 0:
             # Not in the audit log, which attackers could fill: they reach it only between pauses.

@@ -55,6 +55,7 @@ from beanstalkd_py.server.tube_policies import policy_from
 
 LOGGER = logging.getLogger("beanstalkd_py")
 KEPT = 200
+MOST_RUNNING = 20
 BATCH_JOBS = 100
 TO_BURY = (READY, DELAYED)
 PAUSE_MAX_S = 365 * 24 * 3600
@@ -97,6 +98,8 @@ class Operations:
 
     def begin(self, kind: str, arguments: Arguments, caller: Caller) -> Operation:
         """Start an operation. Raises BeanstalkdError if its arguments are invalid, OSError."""
+        if len(self._running) >= MOST_RUNNING:
+            raise errors.ToolUsageError(f"{MOST_RUNNING} operations run; wait, or stop one")
         found = plan(kind, self._target, arguments)
         self._last_id += 1
         operation = Operation(
@@ -383,7 +386,10 @@ def _plan_drain(target: Target, arguments: Arguments) -> Plan:
     on = arguments.get("on")
     if not isinstance(on, bool):
         raise errors.ToolUsageError("on: give true or false")
-    return Plan(1, f"{'Refuse' if on else 'Accept'} new jobs")
+    with target.control_client() as control:
+        is_draining = control.ask("drain")["draining"]
+    now = "refused" if is_draining else "accepted"
+    return Plan(1, f"{'Refuse' if on else 'Accept'} new jobs, which are {now} now")
 
 
 def _run_drain(target: Target, arguments: Arguments, progress: Progress) -> str:
@@ -451,8 +457,20 @@ def _policy(arguments: Arguments) -> Mapping[str, object]:
     return values
 
 
+def _online_policy(target: Target, pattern: str) -> str | None:
+    """Return the settings of an online policy as a text; None if there is none."""
+    with target.control_client() as control:
+        for row in control.parts("policies"):
+            if (row["pattern"], row["from"]) == (pattern, "online"):
+                names = row.keys() - {"pattern", "from"}
+                return ", ".join(f"{name} {row[name]}" for name in sorted(names)) or "no limits"
+    return None
+
+
 def _plan_policy_set(target: Target, arguments: Arguments) -> Plan:
-    return Plan(1, f"Set the policy of {_policy(arguments)['pattern']}")
+    pattern = str(_policy(arguments)["pattern"])
+    before = _online_policy(target, pattern)
+    return Plan(1, f"Set the policy of {pattern}" + (f", now {before}" if before else ""))
 
 
 def _run_policy_set(target: Target, arguments: Arguments, progress: Progress) -> str:
@@ -464,7 +482,11 @@ def _run_policy_set(target: Target, arguments: Arguments, progress: Progress) ->
 
 
 def _plan_policy_unset(target: Target, arguments: Arguments) -> Plan:
-    return Plan(1, f"Unset the online policy of {_text(arguments, 'pattern')}")
+    pattern = _text(arguments, "pattern")
+    before = _online_policy(target, pattern)
+    if before is None:
+        raise errors.RefusedError("NOT_FOUND", f"no policy {pattern} was set online")
+    return Plan(1, f"Unset the online policy of {pattern}, now {before}")
 
 
 def _run_policy_unset(target: Target, arguments: Arguments, progress: Progress) -> str:
@@ -476,7 +498,11 @@ def _run_policy_unset(target: Target, arguments: Arguments, progress: Progress) 
 
 
 def _plan_schedule_run(target: Target, arguments: Arguments) -> Plan:
-    return Plan(1, f"Put the job of schedule {_text(arguments, 'name')} now")
+    name = _text(arguments, "name")
+    with target.control_client() as control:
+        if all(row["name"] != name for row in control.parts("schedules")):
+            raise errors.RefusedError("NOT_FOUND", f"there is no schedule {name}")
+    return Plan(1, f"Put the job of schedule {name} now")
 
 
 def _run_schedule_run(target: Target, arguments: Arguments, progress: Progress) -> str:

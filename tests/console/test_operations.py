@@ -17,8 +17,9 @@ from processes import eventually
 from servers import Server, ours, reference
 from wire import Client, in_tube
 
-from beanstalkd_py.console.operations import KINDS
+from beanstalkd_py.console.operations import KINDS, MOST_RUNNING
 
+pytestmark = pytest.mark.costly
 STARTERS = {"ours": ours, "C": reference}
 JOBS = 7
 
@@ -327,6 +328,18 @@ def test_two_users_at_once(beside: ConsoleProcess, wire: Client, name: str) -> N
     assert set(states(wire, jobs)) == {"gone"}
 
 
+def test_the_number_of_operations_is_bounded(admin: Visitor, wire: Client, name: str) -> None:
+    bury(wire, 2 * MOST_RUNNING)
+    begun = [admin.begin("redrive", tube=name, rate=0.01)["id"] for _ in range(MOST_RUNNING)]
+    answer = admin.post("s/0/operations", {"kind": "put", "tube": name, "body": "x"})
+    assert (answer.status, "stop one" in answer.error) == (400, True)
+    for number in begun:
+        admin.post(f"s/0/operations/{number}/stop", {})
+    for number in begun:
+        admin.ended(number)
+    assert admin.run("put", tube=name, body="x")["error"] is None
+
+
 def test_two_moves_into_one_tube(beside: ConsoleProcess, wire: Client, name: str) -> None:
     fill(wire, 50)
     first = beside.user("operate").begin("move", tube=name, to=f"{name}-to", rate=1)
@@ -337,7 +350,6 @@ def test_two_moves_into_one_tube(beside: ConsoleProcess, wire: Client, name: str
     admin.ended(first["id"])
 
 
-@pytest.mark.costly
 def test_a_killed_move_is_completed(
     either: Server, wire: Client, name: str, tmp_path: Path
 ) -> None:
@@ -414,7 +426,7 @@ def own_console(own: Server) -> Iterator[ConsoleProcess]:
 def test_drain(own: Server, own_console: ConsoleProcess) -> None:
     visitor = own_console.visitor()
     with own.connect() as client:
-        visitor.dry_run("drain", on=True)
+        assert "accepted now" in visitor.dry_run("drain", on=True)["text"]
         assert client.ask(b"put 0 0 1 1\r\nx\r\n").startswith(b"INSERTED")
         assert visitor.run("drain", on=True)["text"] == "New jobs are refused"
         assert client.ask(b"put 0 0 1 1\r\nx\r\n") == b"DRAINING\r\n"
@@ -441,18 +453,36 @@ def test_policies(own: Server, own_console: ConsoleProcess) -> None:
         client.put(b"x")
         view = visitor.ok("s/0/tubes/limited-1")
         assert view["policy"] == {**policy, "from": "online"}
-    visitor.dry_run("policy-unset", pattern="limited*")
+    assert "now max-jobs 1" in visitor.dry_run("policy-set", policy=policy)["text"]
+    assert "now max-jobs 1" in visitor.dry_run("policy-unset", pattern="limited*")["text"]
     assert len(visitor.ok("s/0/policies")["policies"]) == 1
     visitor.run("policy-unset", pattern="limited*")
     assert visitor.ok("s/0/policies")["policies"] == []
-    assert visitor.run("policy-unset", pattern="limited*")["error"]
+    unset = {"kind": "policy-unset", "pattern": "limited*"}
+    assert visitor.post("s/0/operations", unset).status == 404
     for wrong in ({"tube": "x", "max-jobs": -1}, {"tube": "x", "no-such": 1}, {"tube": "a b"}, {}):
         values = {"kind": "policy-set", "dry_run": True, "policy": wrong}
         assert visitor.post("s/0/operations", values).status == 400
 
 
-def test_a_schedule_that_does_not_exist(own_console: ConsoleProcess) -> None:
-    assert "no-such" in own_console.visitor().run("schedule-run", name="no-such")["error"]
+SCHEDULES = '[schedule.report]\ncron = "0 3 1 1 *"\ntube = "reports"\nbody = "x"\n'
+
+
+def test_schedules(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(SCHEDULES)
+    with (
+        ours("-b", tmp_path, "--config", tmp_path / "config.toml") as server,
+        console(server) as running,
+    ):
+        visitor = running.visitor()
+        (found,) = visitor.ok("s/0/schedules")["schedules"]
+        assert (found["name"], found["puts"]) == ("report", 0)
+        assert visitor.dry_run("schedule-run", name="report")["count"] == 1
+        assert visitor.ok("s/0/schedules")["schedules"][0]["puts"] == 0
+        assert visitor.run("schedule-run", name="report")["error"] is None
+        assert len(visitor.ok("s/0/jobs", tube="reports")["jobs"]) == 1
+        values = {"kind": "schedule-run", "name": "no-such"}
+        assert visitor.post("s/0/operations", values).status == 404
 
 
 def test_every_kind_is_tested() -> None:
@@ -460,7 +490,6 @@ def test_every_kind_is_tested() -> None:
     assert {case.split()[0] for case in CASES} | others == KINDS.keys()
 
 
-@pytest.mark.costly
 def test_a_server_that_ends_during_an_operation(tmp_path: Path) -> None:
     log = tmp_path / "audit"
     with ours() as server, console(server, args=("--audit-log", log)) as running:

@@ -16,6 +16,7 @@ from history.finished import FIRST_MS, finished, make_store, number_of, without_
 from processes import eventually
 from servers import Server, ours, reference
 
+pytestmark = pytest.mark.costly
 STARTERS = {"ours": ours, "C": reference}
 COUNT = 400
 NUMBERS = range(1, 2 * COUNT, 2)
@@ -121,7 +122,6 @@ def test_without_a_history(server: Server) -> None:
         assert (answer.status, "--history" in answer.error) == (400, True)
 
 
-@pytest.mark.costly
 def test_a_rate_and_a_stop(either: Server, visitor: Visitor, name: str) -> None:
     arguments = {"tube": "mails", "to_tube": name}
     begun = time.monotonic()
@@ -140,7 +140,6 @@ def test_a_rate_and_a_stop(either: Server, visitor: Visitor, name: str) -> None:
     assert jobs_in(either, name) == Counter(NUMBERS)
 
 
-@pytest.mark.costly
 def test_a_killed_console_continues(either: Server, store: Path, name: str) -> None:
     """No job is missing; those of one batch may be there twice."""
     arguments = {"tube": "mails", "to_tube": name, "rate": 300}
@@ -159,7 +158,6 @@ def test_a_killed_console_continues(either: Server, store: Path, name: str) -> N
     assert sum(jobs.values()) - COUNT <= 2 * 128
 
 
-@pytest.mark.costly
 def test_the_cli_continues_a_replay_of_the_console(
     either: Server, store: Path, visitor: Visitor, name: str
 ) -> None:

@@ -5,6 +5,7 @@ Sessions are in memory, so a restart of the console ends them.
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -52,6 +53,17 @@ class Sessions:
 
     def end(self, token: str) -> None:
         self._by_token.pop(token, None)
+
+
+def network_of(address: str) -> str:
+    """Return what a client cannot change at will: of IPv6, the network of 64 bits."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed.packed, 64), strict=False))
 
 
 @dataclass(slots=True)
