@@ -10,6 +10,7 @@
   const MINUTE = 60;
   const HOUR = 60 * MINUTE;
   const DAY = 24 * HOUR;
+  const MONTH = 30.5 * DAY;
   const root = document.documentElement;
   const plots = [...document.querySelectorAll(".plot")];
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
@@ -41,8 +42,21 @@
   const DECADES = [...powersOfTen(-6, 2), MINUTE, 10 * MINUTE, HOUR, 10 * HOUR, 4 * DAY, 40 * DAY, 400 * DAY, 4000 * DAY];
   const TIMES = [
     ...multiplied([1, 2, 5], powersOfTen(-3, 0)), ...multiplied([1, 2, 5, 10, 15, 30], [1, MINUTE]),
-    ...multiplied([1, 2, 3, 6, 12], [HOUR]), ...multiplied([1, 2, 7, 14, 28, 91, 182, 365, 730, 3650], [DAY]),
+    ...multiplied([1, 2, 3, 6, 12], [HOUR]), ...multiplied([1, 2, 7, 14], [DAY]),
+    ...multiplied([1, 2, 3, 6, 12, 24, 60, 120, 240, 600], [MONTH]),
   ];
+
+  /* Multiples of the step in UTC, or the beginnings of months. */
+  function roundTimes(plot, axis, low, high, step) {
+    const monthsOf = (time) => new Date(time * 1000).getUTCFullYear() * 12 + new Date(time * 1000).getUTCMonth();
+    const [each, number, time] = step < MONTH
+      ? [1, (at) => at / step, (n) => n * step]
+      : [step / MONTH, monthsOf, (n) => Date.UTC(2000, n - 24000) / 1000];
+    const first = Math.ceil(number(low) / each - 1e-9) * each;
+    const times = [];
+    for (let n = first; time(n) <= high + 1e-6; n += each) if (time(n) >= low - 1e-6) times.push(time(n));
+    return times;
+  }
 
   /* Times in UTC, with the date below the first of a day. */
   function clock(plot, times, axis, space, step) {
@@ -50,11 +64,15 @@
     return times.map((time) => {
       const date = new Date(Math.round(time * 1000));
       const at = date.toISOString();
-      const day = date.toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
-      const [text, below] = step >= DAY ? [day, at.slice(0, 4)]
+      const month = date.toLocaleDateString("en-GB", { month: "short", timeZone: "UTC" });
+      const day = `${date.getUTCDate()} ${month}`;
+      const year = at.slice(0, 4);
+      const [text, below] = step >= 12 * MONTH ? [year, ""]
+        : step >= MONTH ? [month, year]
+        : step >= DAY ? [day, year]
         : step >= MINUTE ? [at.slice(11, 16), day]
-        : step >= 1 ? [at.slice(11, 19), day] : [at.slice(17, 23), `${day} ${at.slice(11, 16)}`];
-      const isNew = below !== shown;
+        : step >= 1 ? [at.slice(11, 19), day] : [at.slice(17, 23), at.slice(11, 16)];
+      const isNew = below && below !== shown;
       shown = below;
       return isNew ? `${text}\n${below}` : text;
     });
@@ -110,10 +128,17 @@
     const common = { stroke: css("--text-2"), font: `11px ${css("--font")}`, grid: line, ticks: { show: false }, gap: 6 };
     const across = chart.names
       ? { size: 26, space: 34, incrs: UNITS.count.steps, grid: { show: false }, values: (_, places) => places.map((n) => chart.names[n]) }
-      : { size: 40, space: 64, incrs: TIMES, values: clock };
+      : { size: 36, space: 64, incrs: TIMES, splits: roundTimes, values: clock };
     const size = (_, texts) => 14 + 6.3 * Math.max(1, ...(texts ?? []).map((text) => text?.length ?? 0));
-    const upward = { size, space: 30, incrs: unit.steps, values: (_, values) => values.map(unit.text) };
-    if (chart.logarithmic) upward.splits = (plot, axis, low, high) => DECADES.filter((value) => value >= low && value <= high);
+    const upward = { size, space: 24, incrs: unit.steps, values: (_, values) => values.map(unit.text) };
+    if (chart.logarithmic) {
+      upward.splits = (plot, axis, low, high) => {
+        const inside = DECADES.filter((value) => value >= low && value <= high);
+        const each = Math.ceil((inside.length * upward.space) / plot.height);
+        return inside.filter((_, n) => n % each === 0);
+      };
+      upward.filter = (_, values) => values;
+    }
     return [{ ...common, ...across, border: { show: true, ...line, stroke: css("--line-strong") } }, { ...common, ...upward }];
   }
 
@@ -126,7 +151,7 @@
       : (_, low, high) => [0, high * 1.06 || 1];
     return {
       width, height,
-      padding: chart.small ? [1, 0, 0, 0] : undefined,
+      padding: chart.small ? [1, 0, 0, 0] : [6, null, 0, null],
       legend: { show: false },
       cursor: chart.small ? { show: false } : {
         y: false, drag: { x: false, y: false }, points: { show: !chart.stacked, size: 7 },

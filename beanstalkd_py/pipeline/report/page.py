@@ -1,7 +1,7 @@
 """The page: a self-contained HTML file. Only `write_report` needs Spark.
 
-Style and script are inline, with those of uPlot. The content security policy blocks every other script, which protects
-against markup in bodies and tube names.
+Style and script are inline, with those of uPlot. The content security policy blocks every other
+script, which protects against markup in bodies and tube names.
 """
 
 from __future__ import annotations
