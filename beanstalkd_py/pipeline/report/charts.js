@@ -64,7 +64,7 @@
     return times.map((time) => {
       const date = new Date(Math.round(time * 1000));
       const at = date.toISOString();
-      const month = date.toLocaleDateString("en-GB", { month: "short", timeZone: "UTC" });
+      const month = date.toLocaleDateString("en-US", { month: "short", timeZone: "UTC" });
       const day = `${date.getUTCDate()} ${month}`;
       const year = at.slice(0, 4);
       const [text, below] = step >= 12 * MONTH ? [year, ""]

@@ -89,7 +89,8 @@ def page(data: ReportData) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(_title(data))}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<title>{escape(_title(data))}</title>\n<style>\n{style}</style>\n"
+        "<noscript><style>.plot { display: none; }</style></noscript>\n</head>\n<body>\n"
         + tag("main", "\n".join(part for part in parts if part))
         + f'\n<script type="module">{script}</script>\n</body>\n</html>\n'
     )

@@ -272,7 +272,8 @@ OVERFLOW = """(document, window) => {
 }"""
 DRAWN = """(document, window) => {
   const style = window.getComputedStyle(document.documentElement);
-  const rgb = (name) => style.getPropertyValue(name).match(/\\w\\w/g).map((hex) => parseInt(hex, 16));
+  const rgb = (name) =>
+    style.getPropertyValue(name).match(/\\w\\w/g).map((hex) => parseInt(hex, 16));
   const isNear = (pixel, colour) =>
     pixel[3] > 99 && colour.every((n, at) => Math.abs(n - pixel[at]) < 50);
 
@@ -399,9 +400,9 @@ def test_layers_are_sums(browser: Browser, tmp_path: Path) -> None:
     ("begin", "window_s", "ticks"),
     [
         ((22, 12), 1125, ["12:00\n22 Nov", "18:00", "00:00\n23 Nov", "06:00", "12:00", "18:00"]),
-        ((22, 12), 0.001, ["00.000\n22 Nov 12:00", "00.020", "00.040", "00.060", "00.080"]),
+        ((22, 12), 0.001, ["00.000\n12:00", "00.020", "00.040", "00.060", "00.080"]),
         ((22, 12), 0.25, ["12:00:00\n22 Nov", "12:00:05", "12:00:10", "12:00:15", "12:00:20"]),
-        ((29, 0), 86400 * 4, ["Jan\\n2027", "Apr", "Jul", "Oct"]),
+        ((29, 0), 86400 * 4, ["Jan\n2027", "Mar", "May", "Jul", "Sep", "Nov"]),
         ((29, 0), 86400 * 40, ["2028", "2030", "2032", "2034", "2036"]),
     ],
 )
