@@ -50,7 +50,7 @@ class Chart:
             most = max((value for value in curve.values if value is not None), default=None)
             shown = tag("b", self._written(most))
             items += tag("span", f"{colour_sample(curve.label)}{escape(curve.label)} {shown}")
-        return tag("p", items + tag("span", "highest values", class_="at"), class_="legend")
+        return tag("p", items + tag("span", "highest", class_="at"), class_="legend")
 
     def _table(self) -> str:
         columns = [(c.label, [self._written(value) for value in c.values]) for c in self.curves]

@@ -430,7 +430,7 @@ def test_the_page_of_a_real_server_fits_without_console_messages(
 def test_the_pointer_shows_the_numbers_of_a_window(browser: Browser, tmp_path: Path) -> None:
     place = put_down(busy_day(), tmp_path)
     before, after = browser.measured(place, 1280, POINTED)
-    assert before[0] == "put 102/sfinished 266/shighest values"
+    assert before[0] == "put 102/sfinished 266/shighest"
     assert re.fullmatch(r"put [\d.]+/sfinished [\d.]+/s21 Nov 2[12]:[0-5][05]:00", after[0])
     # The other charts over time show the same window; that of files shows none.
     time = after[0][-15:]
