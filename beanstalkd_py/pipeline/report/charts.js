@@ -80,7 +80,7 @@
 
   /* Stripes, because the colours of some layers look the same to the colour-blind. */
   function striped(colour) {
-    const tile = new OffscreenCanvas(4 * pxRatio, 4 * pxRatio);
+    const tile = Object.assign(document.createElement("canvas"), { width: 4 * pxRatio, height: 4 * pxRatio });
     const context = tile.getContext("2d");
     for (const [fill, width] of [[css("--surface"), 4], [colour + "80", 4], [colour, 2]]) {
       context.fillStyle = fill;
@@ -113,7 +113,7 @@
   function seriesOf({ stacked, small, names }) {
     return ({ colour, dashed, filled }) => {
       const drawn = css(colour);
-      const common = { spanGaps: false, points: { show: false, filter: isolated, size: 5, fill: drawn, stroke: drawn } };
+      const common = { points: { show: false, filter: isolated, size: 5, fill: drawn, stroke: drawn } };
       if (!stacked) {
         return { ...common, stroke: drawn, width: small ? 1.25 : 1.75, dash: dashed ? [5, 3] : undefined, fill: filled ? drawn + "24" : undefined };
       }
