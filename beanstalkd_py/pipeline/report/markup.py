@@ -19,7 +19,7 @@ COLOURS = {
     "finished": "series-3",
     "bodies": "series-1",
     "ready": "series-1",
-    "ready or reserved": "faded",
+    "ready or reserved": "line-2",
     "reserved": "series-2",
     "delayed": "series-3",
     "buried": "series-4",
@@ -32,7 +32,7 @@ COLOURS = {
     "buries": "series-4",
     "kicks": "series-3",
     "live": "series-1",
-    "dead": "faded",
+    "dead": "line-2",
 }
 """Variables of the style sheet. States, puts and ends have the colours of the console."""
 DASHED = ("delayed", "timeouts", "kicks")
