@@ -277,19 +277,23 @@ DRAWN = """(document, window) => {
   const isNear = (pixel, colour) =>
     pixel[3] > 99 && colour.every((n, at) => Math.abs(n - pixel[at]) < 50);
 
-  /* Whether the colour of a curve is at its highest value; null for a layer too thin to see. */
+  /* Whether a curve has its colour at the highest value that no later curve covers. Null without
+     one, and for a layer too thin to see. */
   function isDrawn({ data, chart }, series, n) {
     const own = data.stacked ? data.series.length - n : n + 1;
-    const values = series.values;
-    const at = values.indexOf(Math.max(...values)) + (data.ends ? 1 : 0);
+    const y = (of, at) => chart.valToPos(chart.data[of]?.[at] ?? 0, 'y', true);
+    const isCovered = (at) => !data.stacked
+      && chart.data.some((values, of) => of > own && Math.abs(y(of, at) - y(own, at)) < 8);
+    const value = (at) => series.values[at - (data.ends ? 1 : 0)] ?? -1;
+    const places = [...chart.data[0].keys()].filter((at) => value(at) >= 0 && !isCovered(at));
+    if (!places.length) return null;
+    const at = places.reduce((most, each) => (value(each) > value(most) ? each : most));
     const x = chart.valToPos(chart.data[0][at], 'x', true);
-    let y = chart.valToPos(chart.data[own][at], 'y', true);
-    if (data.stacked) {
-      const base = chart.valToPos(chart.data[own + 1]?.[at] ?? 0, 'y', true);
-      if (base - y < 4) return null;
-      y = (y + base) / 2;
-    }
-    const { data: pixels } = chart.ctx.getImageData(x - 4, y - 4, 9, 9);
+    const base = data.stacked ? y(own + 1, at) : y(own, at);
+    const isThin = (place) => place in series.values && y(own + 1, place) - y(own, place) < 4;
+    if (data.stacked && [at - 1, at, at + 1].some(isThin)) return null;
+    const middle = (y(own, at) + base) / 2;
+    const { data: pixels } = chart.ctx.getImageData(x - 4, middle - 4, 9, 9);
     const colour = rgb(series.colour);
     return [...Array(81).keys()].some((k) => isNear(pixels.slice(4 * k, 4 * k + 4), colour));
   }
@@ -375,8 +379,8 @@ def test_every_chart_is_drawn(browser: Browser, tmp_path: Path, case: str, theme
     for plot in plots:
         assert plot["inked"] > 10, plot
         assert False not in plot["drawn"], plot
-        assert True in plot["drawn"], plot
         if plot["title"]:
+            assert True in plot["drawn"], plot
             assert all(len(ticks) >= 2 for ticks in plot["ticks"]) or case == "unknown", plot
 
 
