@@ -2,6 +2,7 @@
 import { html, useEffect, useReducer, useRef, useState } from "/static/preact.js";
 import { clock } from "/static/formatting.js";
 import { watchTheme } from "/static/theme.js";
+import uPlot from "/static/vendor/uplot/uPlot.esm.js";
 
 const SHORTEST_S = 60;
 const POINTS_UNTIL = 4;
@@ -41,7 +42,7 @@ function Plot({ label, at, series, format, height }) {
   useEffect(() => {
     const element = container.current;
     const options = optionsOf({ series, format }, element.clientWidth || 300, height, setCursor);
-    plot.current = new window.uPlot(options, [at, ...series.map((one) => one.values)], element);
+    plot.current = new uPlot(options, [at, ...series.map((one) => one.values)], element);
     const observer = new ResizeObserver(() => plot.current.setSize({ width: element.clientWidth, height }));
     observer.observe(element);
     return () => {
