@@ -126,6 +126,8 @@ def test_a_first_page_is_small_and_fast(browser: Browser, url: str) -> None:
 
 def test_keys_reach_everything(page: Tab, server: Server) -> None:
     page.open("/s/0")
+    page.wait_for_text("Rates per second")
+    page.page.wait_for_timeout(500)  # until the page listens to keys
     page.page.keyboard.press("g")
     page.page.keyboard.press("t")
     page.page.wait_for_url("**/s/0/tubes")
@@ -259,7 +261,7 @@ def test_an_operator_finds_why_mails_are_late(browser: Browser, tmp_path: Path) 
             opened.wait_for_text("100 jobs")
             opened.page.get_by_role("button", name="Redrive", exact=True).click()
             dialog = opened.page.get_by_role("dialog")
-            dialog.get_by_label("Rate").fill("50")
+            dialog.get_by_label("Jobs per second").fill("50")
             dialog.get_by_text("100").first.wait_for()
             begun = time.monotonic()
             dialog.get_by_role("button", name="Redrive").click()
