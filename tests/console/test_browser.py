@@ -226,7 +226,7 @@ SCROLL = """
 """
 
 
-def test_an_operator_finds_why_mails_are_late(browser: Browser, tmp_path: Path) -> None:
+def test_an_operator_finds_why_jobs_are_late(browser: Browser, tmp_path: Path) -> None:
     """A consumer hangs with a job, and its dead letters are redriven at 50 per second."""
     control = tmp_path / "control"
     with (
@@ -270,7 +270,7 @@ def test_an_operator_finds_why_mails_are_late(browser: Browser, tmp_path: Path) 
 
             def finish() -> None:
                 while len(finished) < 104:
-                    job = producer.reserve()
+                    job = int(producer.ask(b"reserve-with-timeout 20\r\n", LONG_S).split()[1])
                     producer.ask(b"delete %d\r\n" % job)
                     finished.append(job)
 
