@@ -221,7 +221,7 @@ class AdminCommands:
     def _replication_status(self, _: Message) -> Answer:
         """Answer with the status of the replicator of a primary, or None without replication."""
         yield from ()
-        replicator = self._server._replicator
+        replicator = self._server.replicator
         if replicator is None:
             return None
         status = asdict(replicator.status)

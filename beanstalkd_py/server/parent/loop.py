@@ -120,11 +120,11 @@ class ParentLoop:
             self._helpers += self._tls.supervisors
         if self._archiver is not None:
             self._helpers.append(self._archiver)
-        self._replicator = None
+        self.replicator = None
         if setup.replication is not None:
             process = setup.replication.process
-            self._replicator = ReplicatorSupervisor(process, self._end_term, self._resign)
-            self._helpers.append(self._replicator)
+            self.replicator = ReplicatorSupervisor(process, self._end_term, self._resign)
+            self._helpers.append(self.replicator)
         self._console = self._new_console(partial(start, CONSOLE_MODULE))
         if self._console is not None:
             self._helpers.append(self._console)
@@ -248,8 +248,8 @@ class ParentLoop:
         from beanstalkd_py.server.schedules.start import start_scheduler
 
         def saved() -> None:
-            if self._replicator is not None:
-                self._replicator.saved(SCHEDULES)
+            if self.replicator is not None:
+                self.replicator.saved(SCHEDULES)
 
         self.scheduler = start_scheduler(
             self._setup, self._shared, self._receiver, self._spawn, saved
@@ -277,8 +277,8 @@ class ParentLoop:
         """
         self._setup.change_online_policies(policies)
         self._change_workers(self._setup.options)
-        if self._replicator is not None:
-            self._replicator.wait_for(POLICIES)
+        if self.replicator is not None:
+            self.replicator.wait_for(POLICIES)
 
     def _stop(self) -> None:
         self._stopping = True
@@ -342,8 +342,8 @@ class ParentLoop:
     def _failing(self) -> list[str]:
         """Return the parts of the status line about failures."""
         failing = [f"{name} keeps restarting" for name in self._restarting()]
-        if self._replicator is not None and self._replicator.status.unavailable:
-            failing.append(f"the replicated log: {self._replicator.status.unavailable}")
+        if self.replicator is not None and self.replicator.status.unavailable:
+            failing.append(f"the replicated log: {self.replicator.status.unavailable}")
         schedules = self.scheduler.failing() if self.scheduler is not None else []
         if schedules:
             names = schedules[0] if len(schedules) == 1 else str(len(schedules))
@@ -432,8 +432,8 @@ class ParentLoop:
             yield from server.collect()
             if self._archiver is not None:
                 yield from history_metrics(self._archiver.status())
-            if self._replicator is not None:
-                yield from replication_metrics(self._replicator.status)
+            if self.replicator is not None:
+                yield from replication_metrics(self.replicator.status)
             if self.scheduler is not None:
                 yield from schedule_metrics(self.scheduler.statuses())
             if most_tubes > 0:
@@ -528,8 +528,8 @@ class ParentLoop:
     def worker_stopped(self) -> None:
         """Let a standby take over as soon as the last worker has stopped, before it has ended."""
         self._stopped += 1
-        if self._replicator is not None and self._stopped == len(self._workers):
-            self._spawn(partial(self._hand_over, self._replicator))
+        if self.replicator is not None and self._stopped == len(self._workers):
+            self._spawn(partial(self._hand_over, self.replicator))
 
     def _hand_over(self, replicator: ReplicatorSupervisor) -> None:
         if self.scheduler is not None:
