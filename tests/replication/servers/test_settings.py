@@ -31,6 +31,8 @@ from beanstalkd_py.server.schedules.progress_file import Progress, load_progress
 
 CONFIG = '[schedule.second]\ncron = "* * * * * *"\ntube = "ticks"\nbody = "x"\ncatch-up = "all"\n'
 SOON_S = 20.0
+LONG_S = 120.0
+"""For MISSED ticks, on a busy machine."""
 MISSED = 10_000
 JOBS = 5_000
 MOST_WRITES = 100
@@ -190,6 +192,7 @@ def test_a_stop_stores_the_progress(nats: NatsCluster, memory: Path) -> None:
         assert record.revision < MOST_WRITES
 
 
+@pytest.mark.timeout(LONG_S + 60)
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_missed_ticks_are_put_once_over_a_failover(
     nats: NatsCluster, memory: Path, end: str
@@ -209,7 +212,7 @@ def test_missed_ticks_are_put_once_over_a_failover(
         else:
             first.kill()
         assert wait_for_primary([second]) is second
-        assert eventually(lambda: ticks(second)[0] >= time.time() - 2, READY_S)
+        assert eventually(lambda: ticks(second)[0] >= time.time() - 2, LONG_S)
         last, left = settled(second)
         assert ended + left == last - begin
 
