@@ -17,6 +17,9 @@ from servers import Server, ours, reference
 from shards import TUBES, TWO
 from wire import in_tube
 
+from beanstalkd_py.admin.address import parse_address
+from beanstalkd_py.console.target import Target
+from beanstalkd_py.console.views import jobs
 from beanstalkd_py.console.views.bodies import shape_of
 
 pytestmark = pytest.mark.costly
@@ -478,3 +481,18 @@ def test_a_server_that_does_not_run(server: Server) -> None:
             assert answer.error
         assert visitor.get("s/0/samples").status == 200
         assert visitor.get("s/0/operations").status == 200
+
+
+def test_all_dead_letters_of_a_shape_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page reads only the first ones; an operation on a shape reads all."""
+    monkeypatch.setattr(jobs, "SCANNED_JOBS", 10)
+    with ours() as server, server.connect() as client:
+        client.ask(b"use mails\r\n")
+        for number in range(30):
+            client.bury(client.put(b"no %d" % number if number % 2 else b"x"))
+        target = Target(parse_address(f"127.0.0.1:{server.port}"))
+        page = jobs.dead_letters(target, "mails")
+        assert (page.scanned, page.total) == (10, 30)
+        assert sum(group.count for group in page.groups) == 10
+        found = jobs.dead_letters(target, "mails", "no #")
+        assert [len(group.ids) for group in found.groups if group.shape == "no #"] == [15]

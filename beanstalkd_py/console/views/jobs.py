@@ -228,13 +228,14 @@ class DeadLetterGroups:
     total: int
 
 
-SCANNED_JOBS = 20_000
+SCANNED_JOBS = 10_000
+"""In about 0.2 s."""
 GROUP_IDS = 20
 EXAMPLE_BYTES = 4096
 
 
 def dead_letters(target: Target, tube: str, shape: str | None = None) -> DeadLetterGroups:
-    """Group the buried jobs of a tube, at most SCANNED_JOBS; or find all ids of one shape."""
+    """Group the first SCANNED_JOBS buried jobs of a tube; or all, with all ids of one shape."""
     groups: dict[str, DeadLetters] = {}
     scanned = 0
     with target.connection() as connection:
@@ -260,7 +261,7 @@ def dead_letters(target: Target, tube: str, shape: str | None = None) -> DeadLet
             scanned += 1
             if len(batch) == BODY_ROWS:
                 take()
-            if scanned == SCANNED_JOBS:
+            if shape is None and scanned == SCANNED_JOBS:
                 break
         take()
     found = sorted(groups.values(), key=lambda group: -group.count)
