@@ -82,7 +82,7 @@ def check(value: object, shape: object, path: str = "") -> None:
 
 NONE = type(None)
 BODY = {"text": (str, NONE), "base64": (str, NONE), "size": int, "truncated": bool}
-JOB_NUMBERS = "id pri age delay ttr time_left reserves timeouts releases buries kicks size"
+JOB_NUMBERS = "id pri age delay ttr time_left reserves timeouts releases buries kicks bytes"
 CONNECTION = {
     "id": str,
     "address": str,
@@ -233,7 +233,7 @@ def test_pages_are_the_whole_list(
     tube, bodies = many
     everything = listed(place.visitor, tube=tube)
     assert [one["id"] for one in everything] == sorted(bodies)
-    assert [one["size"] for one in everything] == [len(bodies[one["id"]]) for one in everything]
+    assert [one["bytes"] for one in everything] == [len(bodies[one["id"]]) for one in everything]
     paged = listed(place.visitor, limit, tube=tube)
     assert [one["id"] for one in paged] == [one["id"] for one in everything]
     filters: list[tuple[dict[str, object], Any]] = [

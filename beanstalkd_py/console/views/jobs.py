@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection
@@ -48,25 +48,6 @@ class JobFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
-    """A job of a list; times are seconds, `size` is that of the body."""
-
-    id: int
-    state: str
-    pri: int
-    age: int
-    delay: int
-    ttr: int
-    time_left: int
-    reserves: int
-    timeouts: int
-    releases: int
-    buries: int
-    kicks: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class JobList:
     """Jobs by id. `next` is where the next page begins, 0 at the end.
 
@@ -74,13 +55,9 @@ class JobList:
     near the first ones of each state.
     """
 
-    jobs: Sequence[JobRow]
+    jobs: Sequence[ListedJob]
     next: int
-    exact: bool
-
-    @classmethod
-    def of(cls, jobs: Sequence[ListedJob], following: int, exact: bool = True) -> JobList:
-        return cls([JobRow(*astuple(job)) for job in jobs], following, exact)
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +71,7 @@ def list_jobs(target: Target, wanted: JobFilter, after: int, limit: int) -> JobL
     with target.connection() as connection:
         if not _can_list(connection, wanted.tube):
             found = [job for job in _near_the_heads(connection, wanted) if job.id > after]
-            return JobList.of(_filtered(connection, wanted, found)[:limit], 0, False)
+            return JobList(_filtered(connection, wanted, found)[:limit], 0, False)
         end_mono = time.monotonic() + BUDGET_S
         jobs: list[ListedJob] = []
         while True:
@@ -104,10 +81,10 @@ def list_jobs(target: Target, wanted: JobFilter, after: int, limit: int) -> JobL
             matching = _filtered(connection, wanted, page)
             if len(jobs) + len(matching) > limit:
                 jobs += matching[: limit - len(jobs)]
-                return JobList.of(jobs, jobs[-1].id)
+                return JobList(jobs, jobs[-1].id)
             jobs += matching
             if following == 0 or len(jobs) == limit or time.monotonic() >= end_mono:
-                return JobList.of(jobs, following)
+                return JobList(jobs, following)
             after = following
 
 

@@ -40,7 +40,7 @@ function columnsOf(server, chosen, rows, onChoose, selectable) {
     number("releases", "Releases", "large"),
     number("buries", "Buries", "medium"),
     number("kicks", "Kicks", "large"),
-    { key: "size", label: "Size", numeric: true, width: 90, hide: "narrow", cell: (row) => html`<${Size} value=${row.size} />` },
+    { key: "bytes", label: "Size", numeric: true, width: 90, hide: "narrow", cell: (row) => html`<${Size} value=${row.bytes} />` },
   ];
 }
 
