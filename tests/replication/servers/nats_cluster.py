@@ -151,7 +151,7 @@ class ReplicatedServer:
         """`prefix` is before the command."""
         folder.mkdir(exist_ok=True)
         self.relays = relays
-        target = f"{url_of(relays.ports, scheme)}/{name}"
+        self.target = f"{url_of(relays.ports, scheme)}/{name}"
         self.folder = folder
         self.port = free_port()
         self.process: Server | None = None
@@ -164,7 +164,7 @@ class ReplicatedServer:
             *prefix,
             *our_command(),
             *("-l", "127.0.0.1", "-p", str(self.port), "-b", str(folder)),
-            *("--replicate", target, "--replicate-address", address),
+            *("--replicate", self.target, "--replicate-address", address),
             *("--replicate-lease", f"{LEASE_S}s", *options),
         ]
 

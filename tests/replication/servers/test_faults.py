@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 from preloading import build_library
+from processes import eventually
 from replication.servers.client_log import LoggingClient, check, drain
 from replication.servers.nats_cluster import (
     LEASE_S,
     NatsCluster,
     ReplicatedServer,
     answers,
+    cluster_status,
     memory_folder,
     nats_cluster,
     replicated_servers,
@@ -32,6 +34,9 @@ ROUNDS = int(os.environ.get("REPLICATION_ROUNDS", "11"))
 CLIENTS = 4
 STEP = struct.Struct("q")
 DAY_NS = 24 * 3600 * 10**9
+COPY_S = 180.0
+CAUGHT_UP = 10_000
+"""Messages that a server may lack in its report of up to 5 s ago."""
 CALM_S = float(os.environ.get("REPLICATION_CALM_S", "1"))
 """The longest pause before a fault."""
 LIMIT_S = 600 + (40 + CALM_S) * ROUNDS
@@ -140,6 +145,15 @@ def lose_disk_of_primary(
     shutil.rmtree(primary.folder)
     primary.folder.mkdir()
     primary.start()
+    # Until it has a copy again, because no server could take over if the other one failed, too.
+    assert eventually(lambda: behind(primary) < CAUGHT_UP, COPY_S), primary.stderr()
+
+
+def behind(server: ReplicatedServer) -> int:
+    """Return the number of messages that a server lacked when it last reported."""
+    servers = cluster_status(server.target)["servers"]
+    (found,) = (one for one in servers if one["address"] == f"127.0.0.1:{server.port}")
+    return int(found["behind"])
 
 
 def lose_disk_of_nats(
