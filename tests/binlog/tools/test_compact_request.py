@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from binlog.faults.test_full_disk import small_disk  # noqa: F401
 from binlog.workload import Actor, check, run_steps
 from core.rig import Rig, put_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import Server, ours, reference
+from small_disk import small_disk
 from wire import inserted_id
 
 from beanstalkd_py import errors
@@ -198,10 +198,11 @@ def test_compaction_without_a_binlog() -> None:
 
 
 @pytest.mark.slow
-def test_a_full_disk(small_disk: Path) -> None:  # noqa: F811
+def test_a_full_disk(tmp_path: Path) -> None:
     """Compaction needs space to move jobs and reports its lack; jobs stay, and puts are refused."""
     with (
-        ours("-b", small_disk, "-s", "262144") as server,
+        small_disk(tmp_path / "disk") as disk,
+        ours("-b", disk, "-s", "262144") as server,
         server.connect() as client,
         connect(f"127.0.0.1:{server.port}", timeout_s=60) as control,
     ):
