@@ -82,12 +82,13 @@ def move(
     *,
     result: MoveResult,
     deferred: Deferred = contextlib.nullcontext,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Move the jobs that exist now; `result` is valid even if an error ends the move.
 
     Keeps priorities, TTRs, remaining delays, bodies, and the order within each state. `limit`
     applies to all states together, `rate` is in jobs per second. Each batch is moved and counted
-    inside `deferred()`. Raises RefusedError.
+    inside `deferred()`. Returns between two batches if `stopped()`. Raises RefusedError.
     """
     _lock_target(connection, target)
     _recover(connection, target, result, deferred)
@@ -109,7 +110,8 @@ def move(
             while jobs and left > 0:
                 count = min(limiter.batch_jobs, left)
                 batch, jobs = jobs[:count], jobs[count:]
-                limiter.wait(connection, lambda: False)
+                if stopped() or not limiter.wait(connection, stopped):
+                    return
                 limiter.record(len(batch), time.monotonic())
                 with deferred():
                     left -= move_batch(connection, source, target, batch, result)

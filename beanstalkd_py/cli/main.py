@@ -31,6 +31,8 @@ COMMANDS: Sections = {
         "policy": "beanstalkd_py.cli.server.policy:policy",
         "schedule": "beanstalkd_py.cli.server.schedule:schedule",
         "cluster": "beanstalkd_py.cli.server.cluster:cluster",
+        "console": "beanstalkd_py.cli.server.console:console",
+        "console-user": "beanstalkd_py.cli.server.console:console_user",
         "doctor": "beanstalkd_py.cli.server.doctor:doctor",
         "bench": "beanstalkd_py.cli.server.bench:bench",
     },

@@ -139,10 +139,10 @@ def read_end() -> Decoder[JobEnd]:
 
 def read_page() -> Decoder[JobPage]:
     _, *rows, last = yield from _read_yaml()
-    return JobPage([_listed_job(row) for row in rows], int(last.removeprefix("next: ")))
+    return JobPage([listed_job(row) for row in rows], int(last.removeprefix("next: ")))
 
 
-def _listed_job(row: str) -> ListedJob:
+def listed_job(row: str) -> ListedJob:
     pairs = (pair.split(": ") for pair in row.removeprefix("- {").removesuffix("}").split(", "))
     values = {key.replace("-", "_"): value for key, value in pairs}
     state = values.pop("state")

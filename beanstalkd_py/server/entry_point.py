@@ -12,8 +12,17 @@ import signal
 import sys
 from types import ModuleType
 
+CONSOLE_MODULE = "beanstalkd_py.server.console.process"
+"""As in launch.py, which is not imported here yet. Its libraries block, unless gevent patches."""
+
 
 def run() -> None:
+    if sys.argv[1] == CONSOLE_MODULE:
+        # Before all other imports, because they bind functions of the standard library. Threads
+        # stay threads, because the one that writes the log may wait for a reader of stderr.
+        from gevent import monkey
+
+        monkey.patch_all(thread=False)
     # Garbage collections during the imports take a tenth of their time and free nothing.
     gc.disable()
     module = importlib.import_module(sys.argv[1])

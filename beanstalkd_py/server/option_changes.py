@@ -58,6 +58,7 @@ def option_values(options: ServeOptions) -> OptionValues:
     never = options.sync_interval_ns == SYNC_NEVER
     values["allow"] = ",".join(options.allow) or None
     values["colocate"] = options.colocate.decode() if options.colocate is not None else None
+    values["console-host"] = ",".join(options.console_host) or None
     values["fsync-ms"] = "never" if never else options.sync_interval_ns // NS_PER_MS
     values["schedule"] = [schedule_values(one) for one in options.schedules] or None
     values["slow-log"] = options.slow_ns // NS_PER_MS

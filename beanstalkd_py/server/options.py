@@ -11,6 +11,7 @@ from beanstalkd_py.schedules.schedule import Schedule
 
 if TYPE_CHECKING:
     from beanstalkd_py.archiver.store_settings import StoreSettings
+    from beanstalkd_py.console.settings import ConsoleSettings
 
 MAX_JOB_SIZE_LIMIT = 1073741824
 DEFAULT_MAX_JOB_SIZE = 65535
@@ -35,6 +36,8 @@ HISTORY_SIZES = (SMALL_SIZES, ROCKETMQ_SIZES)
 DEFAULT_LEASE_NS = 12_000_000_000
 MIN_LEASE_NS = 4_000_000_000
 DEFAULT_KEEP_NS = 300_000_000_000
+DEFAULT_CONSOLE_ROLE = "read"
+CONSOLE_ROLES = (DEFAULT_CONSOLE_ROLE, "operate", "admin")
 DEFAULT_COPIES = 3
 MAX_COPIES = 5
 DEFAULT_OUTPUT_LIMIT = 1 << 20
@@ -116,6 +119,16 @@ class ServeOptions:
     """The number of NATS servers that have a copy of a new stream."""
     replicate_creds: str | None = None
     replicate_tls_ca: str | None = None
+    console: str | None = None
+    """HOST:PORT."""
+    console_users: str | None = None
+    console_role: str = DEFAULT_CONSOLE_ROLE
+    """The role of everybody without `console_users`."""
+    console_host: tuple[str, ...] = ()
+    """Further names of the console for browsers."""
+    console_user_header: str | None = None
+    console_https: bool = False
+    console_audit_log: str | None = None
 
     def body_memory_of_worker(self) -> int:
         """Return the share of each worker."""
@@ -133,6 +146,22 @@ class ServeOptions:
             age_s=self.history_age_ns / NS_PER_S,
             most_bytes=self.history_size,
             rocketmq_sizes=self.history_sizes == ROCKETMQ_SIZES,
+        )
+
+    def console_settings(self) -> ConsoleSettings:
+        """Return the settings of the console; `console` must be set."""
+        from beanstalkd_py.console.settings import ConsoleSettings
+        from beanstalkd_py.server.accept.addresses import parse_host_port
+
+        assert self.console is not None
+        return ConsoleSettings(
+            parse_host_port(self.console, "--console").host,
+            self.console_users,
+            self.console_role,
+            self.console_host,
+            self.console_user_header,
+            self.console_https,
+            self.console_audit_log,
         )
 
 

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 import trustme
+from docs.documents import document
 from processes import alive, children, eventually
 from systemd.machine import PREFIX, UNITS, Machine, booted
 from wire import Client, NoReplyError, inserted_id
+
+from beanstalkd_py.console.access.accounts import Role, account_line
 
 SERVICE, SOCKET = "beanstalkd-py.service", "beanstalkd-py.socket"
 SHIP, TIMER = "beanstalkd-py-ship.service", "beanstalkd-py-ship.timer"
@@ -338,6 +341,39 @@ def test_tls_with_unit_credentials(system: Machine) -> None:
     system.systemctl("start", SERVICE)
     reported = system.run(PREFIX / "bin/python", "-c", TLS_CLIENT).stdout
     assert reported.startswith("INSERTED ")
+
+
+def test_the_console_as_documented(system: Machine) -> None:
+    """With the drop-in and the options of docs/operations/console.md, in the unit's sandbox."""
+    texts = [one.text for one in document("docs/operations/console.md").blocks]
+    (section,) = (text for text in texts if text.startswith("[Service]"))
+    (options,) = (text for text in texts if text.startswith("OPTIONS="))
+    users = system.path("/etc/beanstalkd-py.console-users")
+    users.write_text(account_line("ann", Role.ADMIN, "a long password") + "\n")
+    users.chmod(0o600)
+    drop_in(system, section)
+    system.path("/etc/default/beanstalkd-py").write_text(options)
+    system.systemctl("start", SERVICE)
+
+    def ask(path: str, body: str = "") -> str:
+        words = ["curl", "-s", "--max-time", "20", "-b", "/tmp/cookies", "-c", "/tmp/cookies"]
+        if body:
+            words += ["-H", "Sec-Fetch-Site: same-origin", "-d", body]
+            words += ["-H", "Content-Type: application/json"]
+        return system.run(*words, f"http://127.0.0.1:11381{path}", check=False).stdout
+
+    assert '"login":true' in ask("/api/session")
+    assert '"user":"ann"' in ask("/api/login", '{"user": "ann", "password": "a long password"}')
+    put = ask("/api/s/0/operations", '{"kind": "put", "tube": "a", "body": "b"}')
+    assert '"error":null' in put
+    assert (
+        '"action": "put"' in system.path("/var/log/private/beanstalkd-py/console.log").read_text()
+    )
+    assert json.loads(ask("/api/s/0/binlog"))
+    assert '"connections":[' in ask("/api/s/0/connections")  # by the control socket
+    assert '"findings":[' in ask("/api/s/0/doctor")
+    assert "keeps restarting" not in status_of(system)
+    system.run("sh", "-c", "rm -rf /var/log/private/beanstalkd-py /var/log/beanstalkd-py")
 
 
 # --- usage errors and conflicts -------------------------------------------------------------------

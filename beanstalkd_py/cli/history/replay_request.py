@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,34 +45,20 @@ class ReplayRequest:
 
     def messages(self, replay: Replay, offset: int, report: Report) -> MessageRange:
         """Return the messages from a log offset on, before --filter."""
-        from beanstalkd_py.history.queries.ranges import MessageRange
+        from beanstalkd_py.replay.resume import messages_of
 
-        return MessageRange(
-            self.store,
-            replay.topic,
-            report,
-            begin=replay.begin,
-            end=replay.end,
-            log_end=replay.log_end,
-            offset=offset,
-        )
+        return messages_of(self.store, replay, offset, report)
 
     def count(self, replay: Replay, offset: int) -> int:
-        return self.messages(replay, offset, _ignore).count()
+        from beanstalkd_py.replay.resume import count_messages
+
+        return count_messages(self.store, replay, offset)
 
     def state_path(self, replay: Replay) -> Path:
         """Return the state file of this replay into this server."""
-        if self.state is not None:
-            return self.state
-        base = os.environ.get("XDG_STATE_HOME", "")
-        try:
-            folder = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state"
-        except RuntimeError as error:
-            raise errors.ToolUsageError("no home folder; use --state FILE") from error
-        key = json.dumps([*replay.key, str(self.server.address)])
-        digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:20]
-        name = re.sub(r"[^A-Za-z0-9._-]", "_", replay.into)[:60]
-        return folder / "beanstalkd-py" / f"replay-{name}-{digest}.state"
+        from beanstalkd_py.replay.resume import state_path
+
+        return self.state or state_path(replay, str(self.server.address))
 
     def resumed(
         self, replay: Replay, load: Callable[[], RecordedReplay | None]
@@ -87,38 +68,33 @@ class ReplayRequest:
         Raises ToolUsageError if the state file has another replay, or if a replay to start has no
         message, even without --filter.
         """
+        from beanstalkd_py.replay.resume import ignore_fault
+
         recorded = None if self.restart else load()
         if recorded is not None:
             _check_same_replay(self.state_path(replay), recorded[0], replay)
-        elif next(iter(self.messages(replay, 0, _ignore)), None) is None:
+        elif next(iter(self.messages(replay, 0, ignore_fault)), None) is None:
             times = range_text(replay)
             raise errors.ToolUsageError(f"tube {self.tube} has no job stored {times}")
         return recorded
 
 
-def _ignore(_fault: object) -> None:
-    """Drop a fault, because the run reports it."""
-
-
 def resolve(request: ReplayRequest) -> Replay:
     """Return the replay that starts now. Raises ToolUsageError."""
-    from beanstalkd_py.replay.state import Replay
+    from beanstalkd_py.replay.resume import new_replay
 
     store, since, until = request.store, request.since, request.until
     topic = topic_of(store, request.tube)
     limits = time_range(since.wall_ns if since else None, until.wall_ns if until else None)
     if limits["begin"] > limits["end"]:
         raise errors.ToolUsageError("--from is not before --to")
-    return Replay(
-        store=os.path.realpath(request.options.folder),
-        topic=topic,
-        into=request.into or _tube_of_topic(store, topic),
+    return new_replay(
+        store,
+        topic,
+        request.into or _tube_of_topic(store, topic),
         since=since.text if since else "",
         until=until.text if until else "",
-        filters=sorted(set(request.filters)),
-        log_begin=store.log.begin,
-        log_end=store.log.end,
-        begun_at=round(time.time(), 3),
+        filters=request.filters,
         **limits,
     )
 
@@ -138,6 +114,8 @@ def _tube_of_topic(store: StoreReader, topic: str) -> str:
 
 def _check_same_replay(path: Path, recorded: Replay, replay: Replay) -> None:
     """Raise ToolUsageError if the state file belongs to another replay or store."""
+    from beanstalkd_py.replay.resume import is_store_replaced
+
     if recorded.key != replay.key:
         names = ("store", "topic", "into", "from", "to", "filter")
         pairs = zip(names, recorded.key, replay.key, strict=True)
@@ -146,7 +124,7 @@ def _check_same_replay(path: Path, recorded: Replay, replay: Replay) -> None:
             f"{path} belongs to a replay with another {differing};"
             " use another --state FILE, or --restart"
         )
-    if recorded.log_end > replay.log_end:
+    if is_store_replaced(recorded, replay):
         raise errors.ToolUsageError(
             f"the store has been replaced since {path} was written; use --restart"
         )

@@ -83,15 +83,10 @@ def _begin(request: ReplayRequest, file: StateFile, replay: Replay) -> Replay:
 
 
 def _continue(request: ReplayRequest, replay: Replay, state: ReplayState) -> None:
+    from beanstalkd_py.replay.resume import skip_expired
+
     notice(f"continuing the replay of {_time(replay.begun_at)}; {counted(state.put)} put so far")
-    log_begin = request.store.log.begin
-    if log_begin <= max(replay.log_begin, state.offset):
-        return
-    # The store has removed files since, with messages of the replay.
-    expired = max(replay.total - state.looked_at - request.count(replay, state.offset), 0)
-    state.expired += expired
-    state.looked_at += expired
-    state.offset = log_begin
+    skip_expired(request.store, replay, state)
 
 
 def _run(

@@ -44,7 +44,7 @@ def doctor(
     quick: bool,
     full: bool,
 ) -> int:
-    """Check this machine, a binlog folder and the server that uses it.
+    """Check this machine, a binlog folder and its server.
 
     Each line has a verdict: ok, warning, problem, or unknown if the check is not possible here.
     The command changes nothing. To measure syncs it writes an unnamed file to the folder for up to

@@ -23,6 +23,7 @@ from beanstalkd_py.cli.options import (
 from beanstalkd_py.cli.output import VERSION_TEXT, notice
 from beanstalkd_py.cli.server import policy_settings, schedule_settings
 from beanstalkd_py.cli.server.config_layers import WORDS, LayeredCommand
+from beanstalkd_py.cli.server.console_options import check_console_options, console_options
 from beanstalkd_py.cli.server.serve_options import (
     check_history_options,
     check_limit_options,
@@ -183,6 +184,8 @@ _ignored = partial(
     maximum=options.MAX_METRICS_TUBES,
     default=options.DEFAULT_METRICS_TUBES,
 )
+@option("--console", "Serve the web console for this server.", metavar="HOST:PORT")
+@console_options("console-")
 @option(
     f"{policy_settings.OPTION} policies",
     kind=policy_settings.PoliciesType(),
@@ -240,6 +243,7 @@ def serve_options(ctx: click.Context) -> options.ServeOptions:
     check_history_options(ctx.params)
     check_limit_options(ctx.params)
     check_replication_options(ctx.params)
+    check_console_options(ctx.params)
     try:
         schedule_settings.check_bodies(ctx.params["schedules"], ctx.params["max_job_size"])
     except ValueError as error:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from beanstalkd_py.pipeline.report import axes
+from beanstalkd_py.pipeline.report.chart import Chart, Curve
 from beanstalkd_py.pipeline.report.data import BinlogFile, Disk, ReportData, Shard
-from beanstalkd_py.pipeline.report.frame import Size
 from beanstalkd_py.pipeline.report.markup import (
     Column,
-    colour_key,
+    colour_sample,
     escape,
     file_cell,
     table,
@@ -24,9 +23,7 @@ from beanstalkd_py.pipeline.report.numbers import (
     share,
     size,
 )
-from beanstalkd_py.pipeline.report.plots import Bar, bars
 
-_SIZES = (Size("full", 1104, 200), Size("middle", 700, 200), Size("narrow", 350, 180))
 _MOST_PINNED = 8
 
 
@@ -64,36 +61,49 @@ def _shards(shown: Disk, many_hosts: bool) -> str:
 
 
 def _bar(live: int, whole: int, most: int) -> str:
-    parts = (("c-live", live), ("c-dead", max(0, whole - live)))
+    parts = {"live": live, "dead": max(0, whole - live)}
     bar = "".join(
-        tag("i", class_=colour, style=f"width:{100 * part / max(most, 1):.2f}%")
-        for colour, part in parts
+        colour_sample(name, f"width:{100 * part / max(most, 1):.2f}%")
+        for name, part in parts.items()
     )
     return tag("span", bar, class_="bar", aria_hidden="true")
 
 
 def _files(shown: Disk) -> str:
-    if not shown.files:
+    files = shown.files
+    if not files:
         return ""
     note = "live bytes, and dead bytes that a compaction frees"
     if shown.more_files:
         note += f"; {plural(shown.more_files, 'file')} with fewer dead bytes left out"
-    caption = tag("span", escape(note) + " " + colour_key(("live", "dead")))
-    head = tag("figcaption", tag("b", "Files") + caption)
-    many = len({(file.host, file.shard) for file in shown.files}) > 1
-    each = [_file_bar(file, many) for file in shown.files]
-    axis = axes.of_sizes(max(file.size for file in shown.files), intervals=3)
-    drawn = "".join(bars("files", "Bytes of each file", variant, axis, each) for variant in _SIZES)
-    return tag("figure", head + drawn, class_="wide")
-
-
-def _file_bar(file: BinlogFile, many: bool) -> Bar:
-    number = file.file.removeprefix("binlog.").removesuffix(".done")
-    where = f"{file.host} {file.shard}".strip() + " " if many else ""
-    jobs = plural(file.live_jobs, "live job")
-    tooltip = f"{where}{file.file}: {size(file.size)}, {size(file.live_bytes)} live, {jobs}"
-    dead = max(0, file.size - file.live_bytes)
-    return Bar(number, tooltip, (("c-live", file.live_bytes), ("c-dead", dead)))
+    many = len({(file.host, file.shard) for file in files}) > 1
+    names = [
+        f"{file.host} {file.shard} {file.file}".replace("  ", " ") if many else file.file
+        for file in files
+    ]
+    live = [file.live_bytes for file in files]
+    dead = [max(0, file.size - file.live_bytes) for file in files]
+    most = max(range(len(files)), key=dead.__getitem__)
+    return Chart(
+        title="Files",
+        note=note,
+        description=f"{plural(len(files), 'file')}; most dead bytes: {names[most]}, "
+        f"{size(files[most].size)}, {size(live[most])} live",
+        head="file",
+        rows=names,
+        curves=[Curve("live", live), Curve("dead", dead)],
+        write=size,
+        options={
+            "unit": "size",
+            "stacked": True,
+            "names": [f.file.removeprefix("binlog.").removesuffix(".done") for f in files],
+        },
+        others=[
+            ("bytes", [size(file.size) for file in files]),
+            ("live jobs", [count(file.live_jobs) for file in files]),
+        ],
+        wide=True,
+    ).html()
 
 
 def _pinned(shown: Disk, many_hosts: bool) -> str:

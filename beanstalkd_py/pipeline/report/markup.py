@@ -1,4 +1,4 @@
-"""HTML: escaping, elements and tables. All text from users is escaped here."""
+"""HTML: escaping, elements, tables and colours. All text from users is escaped here."""
 
 from __future__ import annotations
 
@@ -12,6 +12,31 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\ufffe\uffff]"
 )
+
+
+COLOURS = {
+    "put": "series-1",
+    "finished": "series-3",
+    "bodies": "series-1",
+    "ready": "series-1",
+    "ready or reserved": "line-2",
+    "reserved": "series-2",
+    "delayed": "series-3",
+    "buried": "series-4",
+    "unknown": "text",
+    "p50": "p50",
+    "p90": "p90",
+    "p99": "p99",
+    "timeouts": "series-2",
+    "releases": "line-strong",
+    "buries": "series-4",
+    "kicks": "series-3",
+    "live": "series-1",
+    "dead": "line-2",
+}
+"""Variables of the style sheet. States, puts and ends have the colours of the console."""
+DASHED = ("delayed", "timeouts", "kicks")
+"""Their colours are close to others for the colour-blind."""
 
 
 def escape(text: str) -> str:
@@ -28,25 +53,12 @@ def tag(name: str, content: str = "", **attributes: object) -> str:
     return f"<{name}{_attributes(attributes)}>{content}</{name}>"
 
 
-def mark(name: str, **attributes: object) -> str:
-    return f"<{name}{_attributes(attributes)}/>"
-
-
 def _attributes(attributes: dict[str, object]) -> str:
     return "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
+        f' {name.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for name, value in attributes.items()
         if value is not None
     )
-
-
-def _short(value: object) -> str:
-    return number(value) if isinstance(value, float) else str(value)
-
-
-def number(value: float) -> str:
-    text = f"{value:.1f}"
-    return text[:-2] if text.endswith(".0") else text
 
 
 Row = TypeVar("Row")
@@ -96,7 +108,17 @@ def file_cell(host: str, shard: str, file: str, many_hosts: bool) -> str:
     return escape(" ".join(filter(None, (host if many_hosts else "", shard, file))))
 
 
+def colour_of(name: str) -> str:
+    """Return the CSS variable of the colour."""
+    return f"--{COLOURS[name]}"
+
+
+def colour_sample(name: str, size: str = "") -> str:
+    """Return a sample of the colour; `size` is CSS."""
+    class_ = "dashed" if name in DASHED else None
+    return tag("i", class_=class_, style=f"--colour:var({colour_of(name)});{size}")
+
+
 def colour_key(names: Iterable[str]) -> str:
-    """Return the names with the colours of their CSS classes."""
-    keys = ((tag("i", class_=f"c-{name}"), escape(name.replace("_", " "))) for name in names)
-    return "".join(tag("span", sample + text, class_="key") for sample, text in keys)
+    """Return the names with samples of their colours."""
+    return "".join(tag("span", colour_sample(name) + escape(name)) for name in names)

@@ -108,7 +108,7 @@ def key_figures(data: ReportData) -> str:
 
 def _tile(name: str, value: str, below: str, bad: str = "") -> str:
     class_ = "tile bad" if bad and value != "0" else "tile"
-    shown = tag("h3", escape(name)) + tag("p", escape(value), class_="value")
+    shown = tag("h2", escape(name)) + tag("p", escape(value), class_="value")
     return tag("div", shown + tag("p", escape(below), class_="below"), class_=class_)
 
 

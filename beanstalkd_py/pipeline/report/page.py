@@ -1,7 +1,7 @@
 """The page: a self-contained HTML file. Only `write_report` needs Spark.
 
-Style and script are inline. The content security policy blocks every other script, which protects
-against markup in bodies and tube names.
+Style and script are inline, with those of uPlot. The content security policy blocks every other
+script, which protects against markup in bodies and tube names.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from beanstalkd_py.pipeline.report.tubes import tubes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_UPLOT = "console/static/vendor/uplot"
 _READING = (
     ("window", "Events are counted in windows of equal length; the time on the axis is UTC."),
     ("wait", "From the put to the first reserve, including a delay."),
@@ -76,7 +77,8 @@ def write_report(
 
 
 def page(data: ReportData) -> str:
-    style, script = _resource("style.css"), _resource("pointer.js")
+    style = _resource(f"{_UPLOT}/uPlot.min.css") + _resource("pipeline/report/style.css")
+    script = _resource(f"{_UPLOT}/uPlot.esm.js") + _resource("pipeline/report/charts.js")
     parts = [head(data), key_figures(data)]
     if data.windows is not None:
         parts.append(over_time(data.windows))
@@ -87,9 +89,10 @@ def page(data: ReportData) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(_title(data))}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<title>{escape(_title(data))}</title>\n<style>\n{style}</style>\n"
+        "<noscript><style>.plot { display: none; }</style></noscript>\n</head>\n<body>\n"
         + tag("main", "\n".join(part for part in parts if part))
-        + f"\n<script>{script}</script>\n</body>\n</html>\n"
+        + f'\n<script type="module">{script}</script>\n</body>\n</html>\n'
     )
 
 
@@ -144,8 +147,8 @@ def _foot() -> str:
     terms = "".join(
         tag("div", tag("dt", escape(word)) + tag("dd", escape(text))) for word, text in _READING
     )
-    return tag("footer", tag("h2", "How to read this") + tag("dl", terms))
+    return tag("footer", tag("h2", "How to read this") + tag("dl", terms), class_="card")
 
 
 def _resource(name: str) -> str:
-    return files("beanstalkd_py.pipeline.report").joinpath(name).read_text("utf-8")
+    return files("beanstalkd_py").joinpath(name).read_text("utf-8")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from beanstalkd_py.pipeline.report import numbers
+from beanstalkd_py.pipeline.report.chart import Curve, plot
 from beanstalkd_py.pipeline.report.data import STATES, ReportData, Tube
 from beanstalkd_py.pipeline.report.markup import Column, colour_key, escape, table, tag, tube_cell
 from beanstalkd_py.pipeline.report.numbers import count, duration, plural, share
-from beanstalkd_py.pipeline.report.plots import Curve, small_curve, small_layers
 
 MOST_MULTIPLES = 12
 _POINTS = 120
@@ -19,9 +19,7 @@ def tubes(data: ReportData) -> str:
     text = "Those with most jobs first." if len(data.tubes) > 1 else ""
     columns = (
         Column[Tube]("tube", lambda t: tube_cell(t.name, t.host, data.many_hosts), None),
-        Column[Tube](
-            "puts over time", lambda t: small_curve(_means(t.windows.puts), "c-put"), "drawn"
-        ),
+        Column[Tube]("puts over time", _puts, "drawn"),
         Column[Tube]("put", lambda t: count(sum(t.windows.puts))),
         Column[Tube]("finished", lambda t: count(sum(t.windows.finished))),
         Column[Tube]("there", lambda t: numbers.between(*t.windows.left)),
@@ -34,6 +32,11 @@ def tubes(data: ReportData) -> str:
     )
     shown = table("Tubes with most jobs", columns, data.tubes, _more(data))
     return tag("section", title + tag("p", text) + shown + _multiples(data))
+
+
+def _puts(tube: Tube) -> str:
+    values = [sum(group) / len(group) for group in _groups(tube.windows.puts)]
+    return plot([Curve("put", values, filled=True)], "spark", small=True)
 
 
 def _bad(number: int) -> str:
@@ -54,29 +57,26 @@ def _multiples(data: ReportData) -> str:
     if len(shown) < 2:
         return ""
     title = tag("h3", "Jobs that were there, tube by tube")
-    title += tag("p", colour_key(STATES), class_="keys")
+    title += tag("p", colour_key(state.replace("_", " ") for state in STATES), class_="legend")
     each = "".join(_multiple(tube, data.many_hosts) for tube in shown)
     return title + tag("div", each, class_="multiples")
 
 
 def _multiple(tube: Tube, many_hosts: bool) -> str:
     windows = tube.windows
-    curves = [Curve(s, f"c-{s}", _lasts(getattr(windows, s))) for s in STATES]
+    curves = [
+        Curve(state.replace("_", " "), [group[-1] for group in _groups(getattr(windows, state))])
+        for state in STATES
+        if any(getattr(windows, state))
+    ]
     most = numbers.short_count(max(windows.most_depth))
     left = numbers.between(*windows.left, numbers.short_count)
     text = f"at most {most}, {left} in the end"
     head = tag("figcaption", tube_cell(tube.name, tube.host, many_hosts) + tag("span", text))
-    return tag("figure", head + small_layers(curves), class_="multiple")
+    drawn = plot(curves, "layers", small=True, stacked=True, ends=True, begin=0, window=1)
+    return tag("figure", head + drawn, class_="multiple")
 
 
 def _groups(values: tuple[int, ...]) -> list[tuple[int, ...]]:
     each = max(1, -(-len(values) // _POINTS))
     return [values[n : n + each] for n in range(0, len(values), each)]
-
-
-def _means(values: tuple[int, ...]) -> list[float]:
-    return [sum(group) / len(group) for group in _groups(values)]
-
-
-def _lasts(values: tuple[int, ...]) -> list[float]:
-    return [float(group[-1]) for group in _groups(values)]

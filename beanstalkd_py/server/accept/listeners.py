@@ -37,6 +37,13 @@ class Listener:
             return str(UnixAddress(os.fsdecode(name)))
         return str(InetAddress(name[0], name[1]))
 
+    def listen(self) -> None:
+        """Listen on a socket that was only bound. Raises AddressError."""
+        try:
+            self.socket.listen(BACKLOG)
+        except OSError as error:
+            raise errors.AddressError(f"cannot listen on {self}: {error.strerror}") from error
+
     def close(self) -> None:
         """Stop listening and remove the socket file, unless another server has replaced it."""
         self.socket.close()
@@ -56,16 +63,22 @@ class Sockets:
     no_control: str = ""
     metrics: Listener | None = None
     tls: Listener | None = None
+    console: Listener | None = None
 
     def close(self) -> None:
-        for listener in (*self.clients, self.control, self.metrics, self.tls):
+        for listener in (*self.clients, self.control, self.metrics, self.tls, self.console):
             if listener is not None:
                 listener.close()
 
 
-def bind(address: Address) -> Listener:
-    """Listen on one address. Raises AddressError."""
-    return _bind_unix(address) if isinstance(address, UnixAddress) else _bind_inet(address)
+def bind(address: Address, *, listening: bool = True) -> Listener:
+    """Listen on one address. Raises AddressError.
+
+    A TCP socket that is not `listening` only keeps the address: connections are refused.
+    """
+    if isinstance(address, UnixAddress):
+        return _bind_unix(address)
+    return _bind_inet(address, listening)
 
 
 def passed_listeners(environ: Mapping[str, str], pid: int) -> list[Listener]:
@@ -94,7 +107,7 @@ def _passed(fd: int) -> Listener:
     return Listener(sock)
 
 
-def _bind_inet(address: InetAddress) -> Listener:
+def _bind_inet(address: InetAddress, listening: bool) -> Listener:
     try:
         # Encode here, because getaddrinfo imports the slow codec "idna" for str.
         host = address.host.encode() if address.host.isascii() else address.host
@@ -107,14 +120,16 @@ def _bind_inet(address: InetAddress) -> Listener:
     failure: OSError | None = None
     for family, kind, protocol, _, sockaddr in resolved:
         try:
-            return _listen_inet(family, kind, protocol, sockaddr)
+            return _listen_inet(family, kind, protocol, sockaddr, listening)
         except OSError as error:
             failure = error
     reason = failure.strerror if failure is not None else "the host name has no address"
     raise errors.AddressError(f"cannot listen on {address}: {reason}") from failure
 
 
-def _listen_inet(family: int, kind: int, protocol: int, sockaddr: object) -> Listener:
+def _listen_inet(
+    family: int, kind: int, protocol: int, sockaddr: object, listening: bool
+) -> Listener:
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -122,7 +137,8 @@ def _listen_inet(family: int, kind: int, protocol: int, sockaddr: object) -> Lis
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(sockaddr)  # type: ignore[arg-type]
-        sock.listen(BACKLOG)
+        if listening:
+            sock.listen(BACKLOG)
     except OSError:
         sock.close()
         raise

@@ -73,6 +73,7 @@ class AdminCommands:
             "truncate": self._truncate,
             "tubes": self._list_tubes,
             "history": self._history_status,
+            "replication": self._replication_status,
             "policies": self._list_policies,
             "policy-set": self._set_policy,
             "policy-unset": self._unset_policy,
@@ -215,6 +216,15 @@ class AdminCommands:
             raise errors.ControlError("no history; start the server with serve --history DIR")
         yield from ()
         status = asdict(self._archiver.status())
+        return {name.replace("_", "-"): value for name, value in status.items()}
+
+    def _replication_status(self, _: Message) -> Answer:
+        """Answer with the status of the replicator of a primary, or None without replication."""
+        yield from ()
+        replicator = self._server.replicator
+        if replicator is None:
+            return None
+        status = asdict(replicator.status)
         return {name.replace("_", "-"): value for name, value in status.items()}
 
     def _serving(self) -> list[WorkerSupervisor]:

@@ -17,6 +17,7 @@ from beanstalkd_py.binlog.layout import POLICIES, SCHEDULES
 from beanstalkd_py.core.shared_memory import LEASE_ENDED, set_lease_end
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept.acceptor import Acceptor, Receiver
+from beanstalkd_py.server.accept.addresses import UNIX_PREFIX
 from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.dispatch import Dispatcher
 from beanstalkd_py.server.accept.handover import (
@@ -39,10 +40,12 @@ from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.launch import (
     ARCHIVER_MODULE,
+    CONSOLE_MODULE,
     TLS_MODULE,
     WORKER_MODULE,
     ChildProcess,
 )
+from beanstalkd_py.server.process.messages import ConsoleConfig
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.process.supervision import Supervisor
 from beanstalkd_py.server.replicator.replicator_supervisor import ReplicatorSupervisor
@@ -54,6 +57,7 @@ from beanstalkd_py.server.tls.tls_processes import TLS_FULL, TlsProcesses, start
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+    from beanstalkd_py.server.console.console_supervisor import ConsoleSupervisor
     from beanstalkd_py.server.metrics.http_server import MetricsServer
     from beanstalkd_py.server.parent.online_policies import Policies
     from beanstalkd_py.server.parent.start import ServerSetup
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
 START_PROGRESS_S = 10.0
 STATUS_S = 1.0
 """The interval of checks for components that keep restarting."""
+CONSOLE_NAME = "console"
 IMPORT_DELAY_S = 1.0
 """The delay before the import of the option parser, so that it does not delay first clients."""
 KEEPALIVES_PER_WATCHDOG_LIMIT = 4
@@ -115,11 +120,14 @@ class ParentLoop:
             self._helpers += self._tls.supervisors
         if self._archiver is not None:
             self._helpers.append(self._archiver)
-        self._replicator = None
+        self.replicator = None
         if setup.replication is not None:
             process = setup.replication.process
-            self._replicator = ReplicatorSupervisor(process, self._end_term, self._resign)
-            self._helpers.append(self._replicator)
+            self.replicator = ReplicatorSupervisor(process, self._end_term, self._resign)
+            self._helpers.append(self.replicator)
+        self._console = self._new_console(partial(start, CONSOLE_MODULE))
+        if self._console is not None:
+            self._helpers.append(self._console)
         self._control = self._new_control()
         self._metrics = self._new_metrics()
 
@@ -189,6 +197,8 @@ class ParentLoop:
         try:
             options, changes = self._setup.read_options_again()
             certificates = self._read_certificates(options)
+            if self._console is not None:
+                options.console_settings().accounts()  # raises if the new users are invalid
             self._setup.options = options
             set_up_logging(options.verbosity, options.log_format)
             self._apply(options, certificates)
@@ -222,6 +232,8 @@ class ParentLoop:
             self._tls.change(options, certificates)
         if self._archiver is not None:
             self._archiver.change_options(options)
+        if self._console is not None:
+            self._console.change_options(options)
         if self._dispatcher is not None:
             self._dispatcher.set_timeouts(options)
         if self.scheduler is not None:
@@ -236,8 +248,8 @@ class ParentLoop:
         from beanstalkd_py.server.schedules.start import start_scheduler
 
         def saved() -> None:
-            if self._replicator is not None:
-                self._replicator.saved(SCHEDULES)
+            if self.replicator is not None:
+                self.replicator.saved(SCHEDULES)
 
         self.scheduler = start_scheduler(
             self._setup, self._shared, self._receiver, self._spawn, saved
@@ -265,8 +277,8 @@ class ParentLoop:
         """
         self._setup.change_online_policies(policies)
         self._change_workers(self._setup.options)
-        if self._replicator is not None:
-            self._replicator.wait_for(POLICIES)
+        if self.replicator is not None:
+            self.replicator.wait_for(POLICIES)
 
     def _stop(self) -> None:
         self._stopping = True
@@ -330,8 +342,8 @@ class ParentLoop:
     def _failing(self) -> list[str]:
         """Return the parts of the status line about failures."""
         failing = [f"{name} keeps restarting" for name in self._restarting()]
-        if self._replicator is not None and self._replicator.status.unavailable:
-            failing.append(f"the replicated log: {self._replicator.status.unavailable}")
+        if self.replicator is not None and self.replicator.status.unavailable:
+            failing.append(f"the replicated log: {self.replicator.status.unavailable}")
         schedules = self.scheduler.failing() if self.scheduler is not None else []
         if schedules:
             names = schedules[0] if len(schedules) == 1 else str(len(schedules))
@@ -339,11 +351,15 @@ class ParentLoop:
         return failing
 
     def readiness(self) -> tuple[bool, str]:
-        """Return whether all workers serve and no component keeps restarting; the status line."""
+        """Return whether all workers serve and no component keeps restarting; the status line.
+
+        The console does not count, because clients need none.
+        """
         if self._stopping:
             return False, "stopping"
         serving = self._accepting and all(worker.ready for worker in self._workers)
-        return serving and not self._restarting(), self._status_text()
+        failing = [one for one in self._restarting() if one != CONSOLE_NAME]
+        return serving and not failing, self._status_text()
 
     # --- connections --------------------------------------------------------------------------
 
@@ -416,14 +432,24 @@ class ParentLoop:
             yield from server.collect()
             if self._archiver is not None:
                 yield from history_metrics(self._archiver.status())
-            if self._replicator is not None:
-                yield from replication_metrics(self._replicator.status)
+            if self.replicator is not None:
+                yield from replication_metrics(self.replicator.status)
             if self.scheduler is not None:
                 yield from schedule_metrics(self.scheduler.statuses())
             if most_tubes > 0:
                 yield from tube_metrics(cache.get(), count, most_tubes)
 
         return MetricsServer(self._sockets.metrics, collect, self.readiness)
+
+    def _new_console(self, start: Callable[[], ChildProcess]) -> ConsoleSupervisor | None:
+        listener, control = self._sockets.console, self._sockets.control
+        if listener is None:
+            return None
+        from beanstalkd_py.server.console.console_supervisor import ConsoleSupervisor
+
+        path = str(control).removeprefix(UNIX_PREFIX) if control is not None else None
+        config = ConsoleConfig(str(self._sockets.clients[0]), path)
+        return ConsoleSupervisor(CONSOLE_NAME, start, listener.socket, config)
 
     # --- TLS ----------------------------------------------------------------------------------
 
@@ -487,6 +513,8 @@ class ParentLoop:
             if self._notifier.watchdog_s:
                 self._spawn(self._send_keepalives)
             self._spawn(self._import_reread)
+            if self._console is not None:
+                self._console.begin()
 
     def worker_ended(self, worker: WorkerSupervisor) -> None:
         passed = None if self._dispatcher is None else self._dispatcher.detach(worker.index)
@@ -500,8 +528,8 @@ class ParentLoop:
     def worker_stopped(self) -> None:
         """Let a standby take over as soon as the last worker has stopped, before it has ended."""
         self._stopped += 1
-        if self._replicator is not None and self._stopped == len(self._workers):
-            self._spawn(partial(self._hand_over, self._replicator))
+        if self.replicator is not None and self._stopped == len(self._workers):
+            self._spawn(partial(self._hand_over, self.replicator))
 
     def _hand_over(self, replicator: ReplicatorSupervisor) -> None:
         if self.scheduler is not None:

@@ -29,6 +29,8 @@ def ready_line(options: ServeOptions, sockets: Sockets, workers: int) -> str:
         parts.append(counted(len(options.schedules), "schedule"))
     if sockets.metrics is not None:
         parts.append(f"metrics on {sockets.metrics}")
+    if sockets.console is not None:
+        parts.append(f"console on http://{sockets.console}/")
     if sockets.control is not None:
         parts.append(f"control socket {str(sockets.control).removeprefix('unix:')}")
     else:

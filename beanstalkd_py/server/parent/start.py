@@ -222,6 +222,7 @@ def _stand_by(setup: ServerSetup, shared_fd: int) -> bool:
         return False
     _load_files(setup, setup.options.binlog_dir or "")
     _renew_certificates(setup)
+    _open_console(setup.sockets)
     return True
 
 
@@ -244,6 +245,24 @@ def _open_other_sockets(setup: ServerSetup, user: struct_passwd | None) -> None:
     if options.metrics is not None:
         sockets.metrics = listeners.bind(parse_endpoint(options.metrics, "--metrics"))
         LOGGER.info("metrics on %s", sockets.metrics)
+    if options.console is not None:
+        sockets.console = listeners.bind(
+            parse_host_port(options.console, "--console"), listening=options.replicate is None
+        )
+
+
+def _open_console(sockets: Sockets) -> None:
+    """Listen for the console of a new primary, which serves without it if that fails."""
+    if sockets.console is None:
+        return
+    try:
+        sockets.console.listen()
+    except errors.AddressError as error:
+        from beanstalkd_py.server.logging.setup import LOGGER
+
+        LOGGER.error("no console: %s", error)
+        sockets.console.close()
+        sockets.console = None
 
 
 def _renew_certificates(setup: ServerSetup) -> None:
@@ -265,9 +284,12 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
     from beanstalkd_py.server.parent.folder_checks import check_binlog_folder, check_history_folder
     from beanstalkd_py.server.parent.shard_folders import lock_shard_folders, with_workers
 
+    console = setup.options.console_settings() if setup.options.console is not None else None
     if user is not None:
         privileges.become_user(user)
     options = setup.options
+    if console is not None:
+        console.check_files()
     if options.binlog_dir is not None:
         from pathlib import Path
 

@@ -13,6 +13,7 @@ closes its end, which the other side reads as the end of messages.
                     ["saved", name, number] to the replicator: a file of the folder has changed
                     ["listener", is_tls]    to the replicator, with a listening socket
                     ["begin"]               to the replicator, after these
+                    ["console", {...}]      to the console, with its listening socket: ConsoleConfig
                     ["ping"], ["stop"]
                     ["primary"]             to a replicated worker: this server may serve
     to the parent   ["ready"], ["failed", status, text], ["pong"]
@@ -57,6 +58,7 @@ STOPPED = "stopped"
 FAILED = "failed"
 PONG = "pong"
 CONNECTION = "connection"
+CONSOLE = "console"
 OFFERED = "offered"
 STORED = "stored"
 LISTENER = "listener"

@@ -24,6 +24,7 @@ ENTRY_POINT = "beanstalkd_py.server.entry_point"
 WORKER_MODULE = "beanstalkd_py.server.worker.process"
 TLS_MODULE = "beanstalkd_py.server.tls.process"
 ARCHIVER_MODULE = "beanstalkd_py.server.archiver.process"
+CONSOLE_MODULE = "beanstalkd_py.server.console.process"
 REPLICATOR_MODULE = "beanstalkd_py.server.replicator.process"
 PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 SYSTEMD_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")

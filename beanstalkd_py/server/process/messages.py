@@ -33,6 +33,14 @@ class ProcessConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsoleConfig:
+    """What the console watches: the server's first address, and its control socket, if any."""
+
+    address: str
+    control: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiverStatus:
     """The archiver's progress. The fields up to `missing_bytes` count since the process started."""
 

@@ -68,7 +68,7 @@ def test_another_user(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         assert "only root may" in refusal(USAGE, "-u", "nobody", "-p0")
         return
-    if not _is_world_executable(Path(sys.executable)):
+    if not is_world_executable(Path(sys.executable)):
         line = refusal(ERROR, "-l", "127.0.0.1", "-p0", "-u", "nobody")
         assert "nobody cannot read the Python installation" in line
         return
@@ -82,7 +82,7 @@ def test_another_user(tmp_path: Path) -> None:
         assert (tmp_path / "binlog.1").stat().st_uid == nobody.pw_uid
 
 
-def _is_world_executable(program: Path) -> bool:
+def is_world_executable(program: Path) -> bool:
     real = program.resolve()
     package = Path(beanstalkd_py.__file__).resolve()
     folders = {*real.parents, *package.parents, *program.absolute().parents}

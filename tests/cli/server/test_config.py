@@ -33,6 +33,13 @@ VALUES: dict[str, tuple[object, object]] = {
     "binlog-dir": ("/tmp", "/var/tmp"),
     "body-memory": (1000, 2000),
     "colocate": (".", "/"),
+    "console": ("127.0.0.1:11381", "[::1]:1"),
+    "console-audit-log": ("/a", "/b"),
+    "console-host": ("a", "a.example.com,b"),
+    "console-https": (False, True),
+    "console-role": ("operate", "admin"),
+    "console-user-header": ("X-User", "Remote-User"),
+    "console-users": ("/a", "/b"),
     "control": ("/tmp/a", "none"),
     "file-size": (8192, 4096),
     "fsync-ms": (50, "never"),
@@ -85,6 +92,9 @@ def needed_by(name: str) -> dict[str, str]:
     if name.startswith("replicate"):
         needed = {"binlog-dir": "/", "replicate": "nats://localhost/a"}
         return {key: value for key, value in needed.items() if key != name}
+    if name.startswith("console-"):
+        needed = {"console": "127.0.0.1:1", "console-users": "/u"}
+        return {key: value for key, value in needed.items() if key != name}
     if name == "body-memory":
         return {"binlog-dir": "/"}
     tls = {"tls-listen": "localhost:1", "tls-cert": "/c", "tls-key": "/k"}
@@ -113,6 +123,8 @@ def test_precedence_of_layers(
         monkeypatch.setenv(variable, str(value["e"]))
     if "c" in places and name == "verbose":
         words.append("-VV")
+    elif "c" in places and value["c"] is True:
+        words.append(f"--{name}")
     elif "c" in places:
         words.append(f"--{name}={value['c']}")
     assert option_values(options_of(monkeypatch, *words))[name] == second

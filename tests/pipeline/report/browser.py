@@ -75,25 +75,26 @@ class Browser:
         self.run(page, f"--print-to-pdf={paper}", "--no-pdf-header-footer")
         return paper.read_bytes()
 
-    def measured(self, page: Path, width: int, script: str) -> Any:
+    def measured(self, page: Path, width: int, script: str, *options: str) -> Any:
         """Evaluate a function of `document` and `window` of a page of this width.
 
-        The page is in an iframe, because a window cannot be as narrow as a telephone.
+        The function may be asynchronous. The page is in an iframe, because a window cannot be as
+        narrow as a telephone.
         """
         around = self.folder / "around.html"
         around.write_text(
             f'<iframe id="shown" style="width:{width}px;height:900px;border:0"></iframe>'
             '<pre id="found"></pre><script>'
-            "const shown = document.getElementById('shown'); shown.onload = () => {"
-            f"const found = ({script})(shown.contentDocument, shown.contentWindow);"
+            "const shown = document.getElementById('shown'); shown.onload = async () => {"
+            f"const found = await ({script})(shown.contentDocument, shown.contentWindow);"
             "document.getElementById('found').textContent = JSON.stringify(found); };"
             f"shown.src = {json.dumps(page.as_uri())};</script>"
         )
-        return self._found(around)
+        return self._found(around, *options)
 
-    def _found(self, page: Path) -> Any:
-        options = ("--dump-dom", "--virtual-time-budget=5000", "--window-size=1600,1000")
-        dumped = self.run(page, *options)
+    def _found(self, page: Path, *options: str) -> Any:
+        usual = ("--dump-dom", "--virtual-time-budget=5000", "--window-size=1600,1000")
+        dumped = self.run(page, *usual, *options)
         output = _FOUND.search(dumped.stdout)
         assert output is not None, dumped.stderr
         return json.loads(html.unescape(output[1]))

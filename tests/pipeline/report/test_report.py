@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pipeline.workloads import Run, events, lines, made
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.report.data import STATES, ReportData, Windows
+from beanstalkd_py.pipeline.report.numbers import count, short_count
 from beanstalkd_py.pipeline.report.page import page, write_report
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -264,37 +265,82 @@ def test_a_time_without_events_makes_an_empty_report(
 
 OVERFLOW = """(document, window) => {
   const wide = document.documentElement;
-  const inside = (one) => one.closest('.scrolls') || one.closest('svg') || one.closest('caption');
+  const inside = (one) => one.closest('.scrolls, .uplot, caption');
   const beyond = [...document.querySelectorAll('body *')].filter((one) => !inside(one)
     && one.getBoundingClientRect().right > window.innerWidth + 0.5);
   return [wide.scrollWidth - wide.clientWidth, beyond.map((one) => one.outerHTML.slice(0, 80))];
 }"""
-CLIPPED = """(document) => [...document.querySelectorAll('svg.plot text')].filter((text) => {
-  const plot = text.closest('svg').getBoundingClientRect();
-  const box = text.getBoundingClientRect();
-  return plot.width && (box.left < plot.left - 1 || box.right > plot.right + 1
-    || box.bottom > plot.bottom + 1);
-}).map((text) => text.textContent)"""
-COVERED = """(document) => {
-  const found = [];
-  for (const plot of document.querySelectorAll('svg.plot')) {
-    const texts = [...plot.querySelectorAll('text')].map((t) => [t, t.getBoundingClientRect()]);
-    texts.forEach(([one, a], n) => texts.slice(n + 1).forEach(([other, b]) => {
-      if (a.width && a.left < b.right - 1 && b.left < a.right - 1
-          && a.top + 3 < b.bottom - 3 && b.top + 3 < a.bottom - 3)
-        found.push(`${one.textContent} and ${other.textContent}`);
-    }));
+DRAWN = """(document, window) => {
+  const style = window.getComputedStyle(document.documentElement);
+  const rgb = (name) =>
+    style.getPropertyValue(name).match(/\\w\\w/g).map((hex) => parseInt(hex, 16));
+  const isNear = (pixel, colour) =>
+    pixel[3] > 99 && colour.every((n, at) => Math.abs(n - pixel[at]) < 50);
+
+  /* Whether a curve has its colour at the highest value that no later curve covers. Null without
+     one, and for a layer too thin to see. */
+  function isDrawn({ data, chart }, series, n) {
+    const own = data.stacked ? data.series.length - n : n + 1;
+    const y = (of, at) => chart.valToPos(chart.data[of]?.[at] ?? 0, 'y', true);
+    const isCovered = (at) => !data.stacked
+      && chart.data.some((values, of) => of > own && Math.abs(y(of, at) - y(own, at)) < 8);
+    const value = (at) => series.values[at - (data.ends ? 1 : 0)] ?? -1;
+    const places = [...chart.data[0].keys()].filter((at) => value(at) >= 0 && !isCovered(at));
+    if (!places.length) return null;
+    const at = places.reduce((most, each) => (value(each) > value(most) ? each : most));
+    const x = chart.valToPos(chart.data[0][at], 'x', true);
+    const base = data.stacked ? y(own + 1, at) : y(own, at);
+    const isThin = (place) => place in series.values && y(own + 1, place) - y(own, place) < 4;
+    if (data.stacked && [at - 1, at, at + 1].some(isThin)) return null;
+    const middle = (y(own, at) + base) / 2;
+    const { data: pixels } = chart.ctx.getImageData(x - 4, middle - 4, 9, 9);
+    const colour = rgb(series.colour);
+    return [...Array(81).keys()].some((k) => isNear(pixels.slice(4 * k, 4 * k + 4), colour));
   }
-  return found;
+
+  function look(plot) {
+    const { chart, data } = plot;
+    const canvas = chart.ctx.canvas;
+    const { width, height } = canvas;
+    const { data: pixels } = chart.ctx.getImageData(0, 0, width, height);
+    const isInked = (x, y) => pixels[4 * (y * width + x) + 3] > 0;
+    const edge = [...Array(height).keys()].some((y) => isInked(0, y) || isInked(width - 1, y));
+    const box = plot.getBoundingClientRect();
+    const own = canvas.getBoundingClientRect();
+    return {
+      title: plot.closest('figure')?.querySelector('b')?.textContent ?? '',
+      drawn: data.series.map((series, n) => isDrawn(plot, series, n)),
+      inked: pixels.filter((value, at) => at % 4 === 3 && value).length,
+      clipped: !data.small && edge,
+      fits: Math.abs(box.width - own.width) < 1.5 && own.bottom < box.bottom + 1.5,
+      ticks: chart.axes.map((axis) => axis._values ?? []),
+      last: chart.data.map((column) => column.at(-1)),
+    };
+  }
+  return [...document.querySelectorAll('.plot')].map(look);
 }"""
 POINTED = """(document, window) => {
-  const plot = [...document.querySelectorAll('svg.plot')].find((one) => one.clientWidth);
-  const box = plot.getBoundingClientRect();
-  const at = { clientX: box.left + box.width / 2, clientY: box.top + 50, bubbles: true };
-  plot.dispatchEvent(new window.PointerEvent('pointermove', at));
-  const tip = document.querySelector('.tip');
-  return [tip.hidden, tip.textContent];
+  const over = document.querySelector('.chart .u-over');
+  const box = over.getBoundingClientRect();
+  const at = { clientX: box.left + box.width * 60.7 / 96, clientY: box.top + 50, bubbles: true };
+  const legends = () =>
+    [...document.querySelectorAll('.legend:has(.at)')].map((legend) => legend.textContent);
+  const before = legends();
+  over.dispatchEvent(new window.MouseEvent('mouseenter', at));
+  over.dispatchEvent(new window.MouseEvent('mousemove', at));
+  return [before, legends()];
 }"""
+PRINTED = """async (document, window) => {
+  const look = async (event) => {
+    window.dispatchEvent(new window.Event(event));
+    await null;
+    await null;
+    return [...document.querySelectorAll('.plot')].map(
+      ({ chart }) => [chart.width, chart.ctx.canvas.width, chart.series[1].stroke()]);
+  };
+  return [await look('beforeprint'), await look('afterprint')];
+}"""
+DARK = "--blink-settings=preferredColorScheme=0"
 
 
 @pytest.fixture
@@ -318,8 +364,62 @@ def put_down(data: ReportData, folder: Path) -> Path:
 def test_a_page_fits_its_width(browser: Browser, tmp_path: Path, case: str, width: int) -> None:
     place = put_down(CASES[case](), tmp_path)
     assert browser.measured(place, width, OVERFLOW) == [0, []]
-    assert browser.measured(place, width, CLIPPED) == []
-    assert browser.measured(place, width, COVERED) == []
+    for plot in browser.measured(place, width, DRAWN):
+        assert plot["fits"] and not plot["clipped"], plot
+
+
+@pytest.mark.parametrize("theme", ["1", "0"], ids=["light", "dark"])
+@pytest.mark.parametrize("case", ["busy", "unknown", "two windows", "many windows"])
+def test_every_chart_is_drawn(browser: Browser, tmp_path: Path, case: str, theme: str) -> None:
+    place = put_down(CASES[case](), tmp_path)
+    option = f"--blink-settings=preferredColorScheme={theme}"
+    assert browser.console(place) == []
+    plots = browser.measured(place, 1280, DRAWN, option)
+    assert plots
+    for plot in plots:
+        assert plot["inked"] > 10, plot
+        assert False not in plot["drawn"], plot
+        if plot["title"]:
+            assert True in plot["drawn"], plot
+            assert all(len(ticks) >= 2 for ticks in plot["ticks"]) or case == "unknown", plot
+
+
+def test_layers_are_sums(browser: Browser, tmp_path: Path) -> None:
+    data = busy_day()
+    (plot,) = (
+        plot
+        for plot in browser.measured(put_down(data, tmp_path), 1280, DRAWN)
+        if plot["title"] == "Jobs by state"
+    )
+    assert data.windows is not None
+    ready, reserved, delayed, buried = (
+        getattr(data.windows, state)[-1] for state in ("ready", "reserved", "delayed", "buried")
+    )
+    sums = [ready, ready + reserved, ready + reserved + delayed]
+    assert plot["last"][1:] == [data.windows.depth[-1], *reversed(sums)]
+    assert plot["last"][0] == data.windows.end.timestamp()
+    assert sums[-1] + buried == data.windows.depth[-1]
+
+
+@pytest.mark.parametrize(
+    ("begin", "window_s", "ticks"),
+    [
+        ((22, 12), 1125, ["12:00\n22 Nov", "18:00", "00:00\n23 Nov", "06:00", "12:00", "18:00"]),
+        ((22, 12), 0.001, ["00.000\n12:00", "00.020", "00.040", "00.060", "00.080"]),
+        ((22, 12), 0.25, ["12:00:00\n22 Nov", "12:00:05", "12:00:10", "12:00:15", "12:00:20"]),
+        ((29, 0), 86400 * 4, ["Jan\n2027", "Mar", "May", "Jul", "Sep", "Nov"]),
+        ((29, 0), 86400 * 40, ["2028", "2030", "2032", "2034", "2036"]),
+    ],
+)
+def test_ticks_are_round_times_in_utc(
+    browser: Browser, tmp_path: Path, begin: tuple[int, int], window_s: float, ticks: list[str]
+) -> None:
+    at = datetime(2026, 11, *begin, tzinfo=UTC)
+    shown = replace(busy_day().windows, begin=at, window_s=window_s)  # type: ignore[type-var]
+    place = put_down(replace(busy_day(), windows=shown), tmp_path)
+    rates = browser.measured(place, 600, DRAWN)[0]
+    assert rates["title"] == "Jobs put and finished"
+    assert rates["ticks"][0] == ticks
 
 
 def test_the_page_of_a_real_server_fits_without_console_messages(
@@ -328,14 +428,22 @@ def test_the_page_of_a_real_server_fits_without_console_messages(
     assert browser.console(written) == []
     for width in (1280, 390):
         assert browser.measured(written, width, OVERFLOW) == [0, []]
-        assert browser.measured(written, width, CLIPPED) == []
+        for plot in browser.measured(written, width, DRAWN):
+            assert False not in plot["drawn"] and plot["fits"] and not plot["clipped"], plot
 
 
 def test_the_pointer_shows_the_numbers_of_a_window(browser: Browser, tmp_path: Path) -> None:
     place = put_down(busy_day(), tmp_path)
-    hidden, text = browser.measured(place, 1280, POINTED)
-    assert not hidden
-    assert re.fullmatch(r"21 Nov 2[12]:[0-5][05]:00 UTCput[\d.]+/sfinished[\d.]+/s", text)
+    before, after = browser.measured(place, 1280, POINTED)
+    assert before[0] == "put 102/sfinished 266/shighest"
+    shown = busy_day().windows
+    assert shown is not None
+    put, done = (short_count(counts[60] / 300) for counts in (shown.puts, shown.finished))
+    assert after[0] == f"put {put}/sfinished {done}/s21 Nov 23:00:00"
+    assert after[2] == f"buried {count(shown.buried[60])}21 Nov 23:00:00"
+    # The other charts over time show the same window; that of files shows none.
+    assert [text.endswith("21 Nov 23:00:00") for text in after] == [True] * 7 + [False]
+    assert after[7] == before[7]
 
 
 def test_a_foreign_script_does_not_run(browser: Browser, tmp_path: Path) -> None:
@@ -347,7 +455,7 @@ def test_a_foreign_script_does_not_run(browser: Browser, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("theme", "paper"), [("1", [255, 255, 255]), ("0", [0x14, 0x18, 0x1F])], ids=["light", "dark"]
+    ("theme", "paper"), [("1", [255, 255, 255]), ("0", [0x16, 0x1B, 0x18])], ids=["light", "dark"]
 )
 def test_something_is_drawn_in_both_themes(
     browser: Browser, tmp_path: Path, theme: str, paper: list[int]
@@ -363,3 +471,12 @@ def test_something_is_drawn_in_both_themes(
 def test_the_page_prints_on_a_few_sheets(browser: Browser, tmp_path: Path) -> None:
     paper = browser.pdf(put_down(busy_day(more=9975), tmp_path))
     assert 3 <= paper.count(b"/Type /Page\n") <= 7
+
+
+def test_charts_on_paper_are_sharp_and_light(browser: Browser, tmp_path: Path) -> None:
+    place = put_down(busy_day(), tmp_path)
+    paper, screen = browser.measured(place, 390, PRINTED, DARK)
+    assert paper[0] == [668, 3 * 668, "#0f8a5a"]
+    assert [width for width, _, _ in paper[1:7]] == [318] * 6
+    width, pixels, colour = screen[0]
+    assert (width == pixels < 390, colour) == (True, "#5ccf9b")

@@ -1,8 +1,8 @@
-"""Formatted numbers, axes and windows."""
+"""Formatted numbers and windows."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.report import axes, numbers
+from beanstalkd_py.pipeline.report import numbers
 from beanstalkd_py.pipeline.report.page import write_report
 from beanstalkd_py.pipeline.report.span import MOST_WINDOWS, moment_of, span_of
-
-NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -94,59 +92,6 @@ def test_mean_rates(number: int, span_s: float, text: str) -> None:
 def test_bounds() -> None:
     assert numbers.between(3, 3) == "3"
     assert numbers.between(12, 13) == "12\N{EN DASH}13"
-
-
-@given(st.floats(1e-9, 1e18))
-def test_a_linear_axis_has_few_equal_steps(most: float) -> None:
-    for axis in (
-        axes.linear(most, numbers.short_count),
-        axes.linear(most, numbers.short_count, whole=True),
-        axes.of_sizes(most),
-        axes.of_durations(0, most, logarithmic=False),
-    ):
-        values = [tick.value for tick in axis.ticks]
-        assert values[0] == 0
-        assert values[-1] == axis.high >= min(most, axis.high) * (1 - 1e-9)
-        assert axis.high >= most * (1 - 1e-6)
-        assert 2 <= len(values) <= 6
-        assert len({tick.text for tick in axis.ticks}) == len(values)
-
-
-@given(st.floats(1e-6, 1e8), st.floats(1e-6, 1e8))
-def test_a_logarithmic_axis_includes_both_ends(one: float, other: float) -> None:
-    least, most = sorted((one, other))
-    axis = axes.of_durations(least, most, logarithmic=True)
-    assert axis.low <= least
-    assert most <= axis.high
-    assert 0 <= axis.place(least) <= axis.place(most) <= 1
-    assert len(axis.ticks) <= 7
-
-
-@given(
-    st.datetimes(datetime(1990, 1, 1), datetime(2080, 1, 1), timezones=st.just(UTC)),
-    st.floats(0.01, 3e9),
-    st.integers(2, 14),
-)
-def test_clock_ticks_are_few_round_and_inside(begin: datetime, seconds: float, most: int) -> None:
-    end = min(begin + timedelta(seconds=seconds), datetime(2200, 1, 1, tzinfo=UTC))
-    axis = axes.of_clock(begin, end, most)
-    values = [tick.value for tick in axis.ticks]
-    assert values == sorted(set(values))
-    assert len(values) <= most + 1
-    assert all(axis.low - 1e-3 <= value <= axis.high + 1e-3 for value in values)
-    assert len({(tick.text, tick.second) for tick in axis.ticks}) >= min(len(values), 1)
-
-
-def test_the_date_is_at_the_first_tick_of_a_day() -> None:
-    axis = axes.of_clock(NOON, NOON + timedelta(hours=30), 8)
-    assert [(tick.text, tick.second) for tick in axis.ticks] == [
-        ("12:00", "22 Nov"),
-        ("18:00", ""),
-        ("00:00", "23 Nov"),
-        ("06:00", ""),
-        ("12:00", ""),
-        ("18:00", ""),
-    ]
 
 
 @given(st.integers(0, 2**50), st.integers(0, 10**15))

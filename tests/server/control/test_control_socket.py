@@ -217,7 +217,18 @@ ARGUMENTS = {
     "policy-unset": ["pattern"],
 }
 REQUESTS = [
-    *("workers", "drain", "reload", "compact", "conns", "truncate", "tubes", "history", "no"),
+    *(
+        "workers",
+        "drain",
+        "reload",
+        "compact",
+        "conns",
+        "truncate",
+        "tubes",
+        "history",
+        "replication",
+        "no",
+    ),
     *("policies", "policy-set", "policy-unset"),
 ]
 

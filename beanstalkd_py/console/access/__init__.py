@@ -1,0 +1,1 @@
+"""Who may do what: accounts, sessions, and checks of requests from browsers."""

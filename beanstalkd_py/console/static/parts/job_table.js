@@ -1,0 +1,133 @@
+/* Jobs of a tube: filters, pages and selection. The server filters and pages. */
+import { html, useEffect, useMemo, useState } from "/static/preact.js";
+import { useData, withQuery } from "/static/api.js";
+import { counted, longNumber } from "/static/formatting.js";
+import { may, useSession } from "/static/session.js";
+import { useAction } from "/static/parts/action_dialog.js";
+import { FilterBar, FilterSelect, FilterText } from "/static/parts/filters.js";
+import { Empty, Failure, Loading } from "/static/parts/notices.js";
+import { DataTable } from "/static/parts/table.js";
+import { Count, Duration, JobLink, Size, State } from "/static/parts/values.js";
+
+const STATES = [["any", "Any state"], ["ready", "Ready"], ["reserved", "Reserved"], ["delayed", "Delayed"], ["buried", "Buried"]];
+const LIMITS = [["50", "50 jobs"], ["100", "100 jobs"], ["500", "500 jobs"], ["1000", "1,000 jobs"]];
+const FILTERS = ["state", "min_age", "max_age", "min_pri", "max_pri", "body"];
+
+function columnsOf(server, chosen, rows, onChoose, selectable) {
+  const all = rows.length > 0 && rows.every((row) => chosen.has(row.id));
+  const number = (key, label, hide, title = null) => ({ key, label, title, numeric: true, width: 84, hide, cell: (row) => html`<${Count} value=${row[key]} />` });
+  const time = (key, label, hide, title = null) => ({ key, label, title, numeric: true, width: 84, hide, cell: (row) => html`<${Duration} value=${row[key]} />` });
+  const choice = {
+    key: "choice", label: "", width: 40, rowHeader: false, className: "cell-choice",
+    header: html`<label class="choice"><span class="hidden">All jobs of this page</span><input type="checkbox"
+    checked=${all} onChange=${() => onChoose(all ? [] : rows.map((row) => row.id), true)} /></label>`,
+    cell: (row) => html`<label class="choice"><span class="hidden">Job ${row.id}</span><input type="checkbox"
+      checked=${chosen.has(row.id)} onChange=${() => onChoose([row.id], false)} /></label>`,
+  };
+  return [
+    ...(selectable ? [choice] : []),
+    { key: "id", label: "Job", width: 110, narrowWidth: 96, cell: (row) => html`<${JobLink} server=${server} id=${row.id} />` },
+    { key: "state", label: "State", width: 100, cell: (row) => html`<${State} state=${row.state} />` },
+    { key: "pri", label: "Priority", numeric: true, width: 100, cell: (row) => longNumber(row.pri) },
+    time("age", "Age"),
+    {
+      ...time("time_left", "Time left", "narrow", "Of a reserved job until its time to run ends, of a delayed job until it is ready"),
+      cell: (row) => html`<${Duration} value=${row.state === "reserved" || row.state === "delayed" ? row.time_left : null} />`,
+    },
+    time("ttr", "TTR", "medium", "Time to run"),
+    number("reserves", "Reserves", "narrow"),
+    number("timeouts", "Timeouts", "medium"),
+    number("releases", "Releases", "large"),
+    number("buries", "Buries", "medium"),
+    number("kicks", "Kicks", "large"),
+    { key: "bytes", label: "Size", numeric: true, width: 90, hide: "narrow", cell: (row) => html`<${Size} value=${row.bytes} />` },
+  ];
+}
+
+export function JobTable({ server, tube, filters, onFilters, fill = false, before = null }) {
+  const session = useSession();
+  const openAction = useAction();
+  const [limit, setLimit] = useState("100");
+  const [earlier, setEarlier] = useState([]);
+  const [after, setAfter] = useState(0);
+  const [chosen, setChosen] = useState(() => new Set());
+  const [more, setMore] = useState(() => FILTERS.some((key) => key !== "state" && key !== "body" && filters[key]));
+  const filterKey = JSON.stringify(filters) + limit + tube;
+  const [pageOf, setPageOf] = useState(filterKey);
+  if (pageOf !== filterKey) {
+    // Another filter starts at the first page; the old position has no meaning there.
+    setPageOf(filterKey);
+    setEarlier([]);
+    setAfter(0);
+    setChosen(new Set());
+  }
+  const path = withQuery("/s/" + server + "/jobs", {
+    tube, state: filters.state || "any", after, limit, min_age: filters.min_age, max_age: filters.max_age, min_pri: filters.min_pri, max_pri: filters.max_pri, body: filters.body,
+  });
+  const source = useData(pageOf === filterKey ? path : null);
+  const rows = source.data?.jobs ?? [];
+  const selectable = may(session, "kick");
+  const onChoose = (ids, replace) =>
+    setChosen((old) => {
+      if (replace) return new Set(ids);
+      const next = new Set(old);
+      ids.forEach((id) => next.delete(id) || next.add(id));
+      return next;
+    });
+  const columns = useMemo(() => columnsOf(server, chosen, rows, onChoose, selectable), [server, chosen, rows, selectable]);
+  useEffect(() => setChosen(new Set()), [after]);
+  const set = (key) => (value) => onFilters({ ...filters, [key]: value });
+  const bulk = (kind, button, danger) => () =>
+    openAction({
+      kind, button, danger, tube, title: button + " " + counted(chosen.size, "job") + " of " + tube, arguments: { ids: [...chosen] },
+      note: kind === "delete" ? "The jobs are deleted. This cannot be undone." : null,
+      done: () => { setChosen(new Set()); source.reload(); },
+    });
+  const isFiltered = FILTERS.some((key) => filters[key] && filters[key] !== "any");
+  const turn = (next) => {
+    if (next) {
+      setEarlier((old) => [...old, after]);
+      setAfter(source.data.next);
+    } else {
+      setAfter(earlier[earlier.length - 1]);
+      setEarlier((old) => old.slice(0, -1));
+    }
+  };
+  return html`<div class=${"job-table" + (fill ? " job-table-fill" : "")}>
+    <${FilterBar} label="Filter jobs">
+      ${before}
+      <${FilterText} label="Body contains" value=${filters.body ?? ""} onChange=${set("body")} search=${true}
+        placeholder="text in the body" />
+      <${FilterSelect} label="State" value=${filters.state || "any"} onChange=${set("state")} options=${STATES} />
+      ${more
+        ? html`<${FilterText} label="Min. age (s)" type="number" value=${filters.min_age ?? ""} onChange=${set("min_age")} />
+          <${FilterText} label="Max. age (s)" type="number" value=${filters.max_age ?? ""} onChange=${set("max_age")} />
+          <${FilterText} label="Min. priority" type="number" value=${filters.min_pri ?? ""} onChange=${set("min_pri")} />
+          <${FilterText} label="Max. priority" type="number" value=${filters.max_pri ?? ""} onChange=${set("max_pri")} />`
+        : html`<button type="button" class="button" onClick=${() => setMore(true)}>Age and priority</button>`}
+      <${FilterSelect} label="Page" value=${limit} onChange=${setLimit} options=${LIMITS} />
+      <button type="button" class="button" onClick=${source.reload}>Reload</button>
+    <//>
+    ${source.data?.exact === false && html`<p class="hint">This server cannot list jobs. Only jobs near the heads of its queues are shown.</p>`}
+    <div class="bulk-bar" hidden=${chosen.size === 0} role="group" aria-label="Chosen jobs">
+      <b>${counted(chosen.size, "job")} chosen</b>
+      <button class="button small" onClick=${bulk("kick", "Kick")}>Kick</button>
+      <button class="button small" onClick=${bulk("bury", "Bury")}>Bury</button>
+      <button class="button small danger-outline" onClick=${bulk("delete", "Delete", true)}>Delete</button>
+      <button class="link-button" onClick=${() => setChosen(new Set())}>Choose none</button>
+    </div>
+    ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
+    ${!source.data && !source.error && html`<${Loading} text="Searching" />`}
+    ${source.data && html`<${DataTable} label=${"Jobs of " + tube} fill=${fill && rows.length > 0} columns=${columns}
+      rows=${rows} rowKey=${(row) => row.id}
+      rowClass=${(row) => (chosen.has(row.id) ? "row-chosen" : null)}
+      empty=${isFiltered
+        ? html`<${Empty} title="No job matches.">Jobs whose state, age, priority and body match the filter appear here.<//>`
+        : html`<${Empty} title="No jobs.">Jobs appear here when a client puts them into this tube.<//>`} />`}
+    ${source.data && (earlier.length > 0 || source.data.next !== 0) && html`<nav class="pager" aria-label="Pages of jobs">
+      <button class="button small" disabled=${earlier.length === 0} onClick=${() => turn(false)}>Previous</button>
+      <span>Page ${earlier.length + 1}</span>
+      <button class="button small" disabled=${source.data.next === 0} onClick=${() => turn(true)}>Next</button>
+    </nav>`}
+  </div>`;
+}

@@ -1,0 +1,1 @@
+"""What the pages show, read from one server: one module for each kind of page."""

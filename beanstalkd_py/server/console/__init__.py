@@ -1,0 +1,1 @@
+"""The process of the web console, and its supervisor."""

@@ -1,0 +1,508 @@
+"""Operations of a console: dry runs, runs, stops, audit entries, kills, and two users at once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.operator import Operator
+from console.consoles import ConsoleProcess, Visitor, console, users_file
+from processes import eventually
+from servers import Server, ours, reference
+from wire import Client, in_tube
+
+from beanstalkd_py.console.operations import KINDS, MOST_RUNNING
+
+pytestmark = pytest.mark.costly
+STARTERS = {"ours": ours, "C": reference}
+JOBS = 7
+
+
+@pytest.fixture(scope="module", params=list(STARTERS))
+def either(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with STARTERS[request.param]() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("audit") / "log"
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return users_file(tmp_path_factory.mktemp("users"))
+
+
+@pytest.fixture(scope="module")
+def beside(either: Server, users: Path, log: Path) -> Iterator[ConsoleProcess]:
+    with console(either, args=("--users", users, "--audit-log", log)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(beside: ConsoleProcess) -> Visitor:
+    return beside.user("admin")
+
+
+@pytest.fixture
+def wire(either: Server, tube: bytes) -> Iterator[Client]:
+    with either.connect() as client:
+        yield in_tube(client, tube)
+
+
+@pytest.fixture
+def name(tube: bytes) -> str:
+    return tube.decode()
+
+
+def entries(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def fill(client: Client, count: int = JOBS) -> list[int]:
+    return [client.put(b"job %d" % number) for number in range(count)]
+
+
+def bury(client: Client, count: int) -> list[int]:
+    jobs = fill(client, count)
+    for job in jobs:
+        client.ask(b"reserve-job %d\r\n" % job)
+        assert client.ask(b"bury %d 10\r\n" % job) == b"BURIED\r\n"
+    return jobs
+
+
+def states(client: Client, jobs: list[int]) -> list[str]:
+    """Return the state of each job; "gone" without one."""
+    found = []
+    for job in jobs:
+        reply = client.ask(b"stats-job %d\r\n" % job)
+        lines = reply.decode().splitlines()
+        found.append(next((one[7:] for one in lines if one.startswith("state: ")), "gone"))
+    return found
+
+
+def tube_state(client: Client, tube: str) -> list[str]:
+    """Return what a dry run may not change."""
+    reply = client.ask(b"stats-tube %b\r\n" % tube.encode()).decode()
+    kept = ("current-jobs", "total-jobs", "cmd-", "pause: ")
+    return [line for line in reply.splitlines() if line.startswith(kept)]
+
+
+Arguments = dict[str, object]
+
+
+def _kick(client: Client, tube: str) -> tuple[Arguments, int]:
+    bury(client, JOBS)
+    return {"tube": tube, "count": 4}, 4
+
+
+def _kick_ids(client: Client, tube: str) -> tuple[Arguments, int]:
+    return {"ids": [*bury(client, 3), *fill(client, 2), 10**15]}, 3
+
+
+def _delete(client: Client, tube: str) -> tuple[Arguments, int]:
+    jobs = fill(client)
+    client.ask(b"reserve-job %d\r\n" % jobs[0])
+    return {
+        "ids": [*jobs, jobs[1], 10**15]
+    }, JOBS  # this connection does not hold it in the console
+
+
+def _bury(client: Client, tube: str) -> tuple[Arguments, int]:
+    return {"ids": [*fill(client), *bury(client, 2), 10**15]}, JOBS
+
+
+def _redrive(client: Client, tube: str) -> tuple[Arguments, int]:
+    bury(client, JOBS)
+    fill(client, 2)
+    return {"tube": tube, "ids": None, "rate": None}, JOBS
+
+
+def _redrive_ids(client: Client, tube: str) -> tuple[Arguments, int]:
+    delayed = int(client.ask(b"put 0 1000 60 1\r\nx\r\n").split()[1])
+    return {"tube": tube, "ids": [*bury(client, 3), *fill(client, 2), delayed, 10**15]}, 3
+
+
+def _pause(client: Client, tube: str) -> tuple[Arguments, int]:
+    fill(client)
+    return {"tube": tube, "seconds": 100}, 1
+
+
+def _put(client: Client, tube: str) -> tuple[Arguments, int]:
+    return {"tube": tube, "body": "\0 ä \r\n", "pri": 5, "delay": 0, "ttr": 9}, 1
+
+
+def _move(client: Client, tube: str) -> tuple[Arguments, int]:
+    fill(client)
+    bury(client, 2)
+    return {"tube": tube, "to": f"{tube}-to", "states": ["ready", "buried"], "rate": None}, JOBS + 2
+
+
+def _truncate(client: Client, tube: str) -> tuple[Arguments, int]:
+    fill(client)
+    bury(client, 2)
+    return {"tube": tube}, JOBS + 2
+
+
+CASES: dict[str, Callable[[Client, str], tuple[Arguments, int]]] = {
+    "kick": _kick,
+    "kick ids": _kick_ids,
+    "delete": _delete,
+    "bury": _bury,
+    "redrive": _redrive,
+    "redrive ids": _redrive_ids,
+    "pause": _pause,
+    "put": _put,
+    "move": _move,
+    "truncate": _truncate,
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_dry_run_then_run(
+    admin: Visitor, wire: Client, name: str, log: Path, case: str, either: Server
+) -> None:
+    kind = case.split()[0]
+    arguments, count = CASES[case](wire, name)
+    if kind == "delete":
+        count -= 1  # the reserved one
+    before, logged = tube_state(wire, name), len(entries(log))
+    plan = admin.dry_run(kind, **arguments)
+    assert plan["count"] == count, plan
+    assert tube_state(wire, name) == before
+    assert len(entries(log)) == logged, "a dry run is not in the audit log"
+    done = admin.run(kind, **arguments)
+    assert (done["error"], done["done"], done["total"]) == (None, count, count), done
+    assert done["kind"] == kind
+    assert done["user"] == "admin"
+    assert done["text"]
+    assert done["begun"] <= done["ended"] <= time.time()
+    assert tube_state(wire, name) != before
+    assert eventually(lambda: len(entries(log)) == logged + 2)
+    begun, ended = entries(log)[-2:]
+    for entry in (begun, ended):
+        assert (entry["user"], entry["address"], entry["action"]) == ("admin", "127.0.0.1", kind)
+        assert entry["server"] == f"127.0.0.1:{either.port}"
+        assert entry["arguments"] == arguments
+    assert (begun["outcome"], begun["before"]) == ("begun", plan["text"])
+    assert (ended["outcome"], ended["after"]) == ("done", done["text"])
+
+
+def test_results(admin: Visitor, wire: Client, name: str) -> None:
+    """Each kind changes the jobs that it names, and no others."""
+    buried = bury(wire, 3)
+    admin.run("redrive", tube=name, ids=buried[:2])
+    assert states(wire, buried) == ["ready", "ready", "buried"]
+    admin.run("bury", ids=buried[:1])
+    assert states(wire, buried) == ["buried", "ready", "buried"]
+    admin.run("delete", ids=buried[:2])
+    assert states(wire, buried) == ["gone", "gone", "buried"]
+    put = admin.run("put", tube=name, body="\0 ä \r\n", pri=5, delay=0, ttr=9)
+    body = "\0 ä \r\n".encode()
+    peeked = wire.ask(b"peek %d\r\n" % int(put["text"].split()[2]))
+    assert peeked.endswith(b" %d\r\n%b\r\n" % (len(body), body))
+    admin.run("pause", tube=name, seconds=50)
+    assert "pause: 50" in tube_state(wire, name)
+    admin.run("pause", tube=name, seconds=0)
+    assert "pause: 0" in tube_state(wire, name)
+
+
+def test_redrive_by_shape(admin: Visitor, wire: Client, name: str) -> None:
+    for body in (b"mail to 17", b"mail to 4", b'{"a": "x"}'):
+        job = wire.put(body)
+        wire.ask(b"reserve-job %d\r\n" % job)
+        wire.ask(b"bury %d 10\r\n" % job)
+    groups = admin.ok("s/0/dead-letters", tube=name)
+    assert (groups["scanned"], groups["total"]) == (3, 3)
+    shapes = {one["shape"]: one["count"] for one in groups["groups"]}
+    assert shapes["mail to #"] == 2
+    assert admin.dry_run("redrive", tube=name, shape="mail to #")["count"] == 2
+    assert admin.run("redrive", tube=name, shape="mail to #")["done"] == 2
+    assert admin.ok("s/0/dead-letters", tube=name)["total"] == 1
+
+
+@pytest.mark.slow
+def test_redrive_at_a_rate(admin: Visitor, wire: Client, name: str) -> None:
+    jobs = bury(wire, 60)
+    begun = time.monotonic()
+    done = admin.run("redrive", tube=name, rate=20)
+    took = time.monotonic() - begun
+    assert done["done"] == 60
+    assert set(states(wire, jobs)) == {"ready"}
+    assert 2.5 < took < 4.5, took
+
+
+@pytest.mark.parametrize("kind", ["redrive", "move"])
+def test_stop(admin: Visitor, wire: Client, name: str, log: Path, kind: str) -> None:
+    jobs = bury(wire, 20)
+    extra = {"to": f"{name}-to", "states": ["buried"]} if kind == "move" else {}
+    # The next job is due in minutes; a stop does not wait for it.
+    operation = admin.begin(kind, tube=name, rate=0.01, **extra)
+    assert operation["ended"] is None
+    assert operation["can_stop"]
+    assert eventually(lambda: admin.operation(operation["id"])["done"] == 1)
+    assert admin.post(f"s/0/operations/{operation['id']}/stop", {}).status == 200
+    done = admin.ended(operation["id"], 2.0)
+    assert (done["done"], done["total"], done["error"]) == (1, 20, None)
+    assert states(wire, jobs).count("buried") == 19
+    assert eventually(lambda: entries(log)[-1]["outcome"] == "stopped")
+    stop = entries(log)[-2]
+    assert (stop["action"], stop["user"], stop["arguments"]["operation"]) == (
+        *("stop", "admin"),
+        operation["id"],
+    )
+    assert admin.post(f"s/0/operations/{operation['id']}/stop", {}).status == 400
+    assert admin.post("s/0/operations/987654/stop", {}).status == 400
+
+
+FAILING: dict[str, Arguments] = {
+    "kick": {"tube": "no-such-tube", "count": 1},
+    "pause": {"tube": "no-such-tube", "seconds": 1},
+    "move": {"tube": "no-such-tube", "to": "x"},
+    "truncate": {"tube": "no-such-tube"},
+    "redrive": {"tube": "no-such-tube", "shape": "x"},
+}
+
+
+@pytest.mark.parametrize("kind", FAILING)
+def test_a_tube_that_does_not_exist(admin: Visitor, kind: str) -> None:
+    for dry_run in (True, False):
+        values = {"kind": kind, "dry_run": dry_run, **FAILING[kind]}
+        answer = admin.post("s/0/operations", values)
+        assert answer.status == 404
+        assert "no-such-tube" in answer.error
+
+
+def test_a_failure_is_in_the_audit_log(admin: Visitor, name: str, log: Path) -> None:
+    logged = len(entries(log))
+    done = admin.run("put", tube=name, body="x" * 70_000)
+    assert "max-job-size" in done["error"]
+    assert done["done"] == 0
+    assert eventually(lambda: len(entries(log)) == logged + 2)
+    assert [one["outcome"] for one in entries(log)[-2:]] == ["begun", done["error"]]
+
+
+def test_the_audit_page(admin: Visitor, name: str, log: Path) -> None:
+    admin.run("put", tube=name, body="x")
+    assert eventually(lambda: entries(log)[-1]["outcome"] == "done")
+    page = admin.ok("audit")["entries"]
+    names = ("at", "user", "address", "server", "action", "before", "after", "outcome")
+    shown = [[one[name] for name in names] for one in page]
+    assert shown == [[one[name] for name in names] for one in entries(log)[::-1][:100]]
+    assert page[0] == entries(log)[-1]
+    assert admin.ok("audit", before=page[0]["at"])["entries"][0] == page[1]
+    assert admin.ok("audit", before=0)["entries"] == []
+
+
+def test_operations_are_listed_newest_first(admin: Visitor, name: str) -> None:
+    for number in range(3):
+        admin.run("put", tube=name, body=f"{number}")
+    found = admin.ok("s/0/operations")["operations"]
+    assert [one["arguments"]["body"] for one in found[:3]] == ["2", "1", "0"]
+    assert len(found) <= 50
+
+
+def test_long_arguments_are_cut_off_for_viewers(admin: Visitor, name: str, log: Path) -> None:
+    admin.run("put", tube=name, body="x" * 50_000)
+    admin.run("delete", ids=list(range(10**9, 10**9 + 5000)))
+    assert len(admin.get("s/0/operations").body) < 100_000
+    assert eventually(lambda: entries(log)[-1]["outcome"] == "done")
+    assert len(entries(log)[-1]["arguments"]["ids"]) == 5000, "the audit log has all"
+
+
+def test_two_users_at_once(beside: ConsoleProcess, wire: Client, name: str) -> None:
+    """Each job is changed once, and each operation counts its own changes."""
+    jobs = fill(wire, 300)
+    both = [beside.user("operate"), beside.user("admin")]
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda one: one.run("delete", ids=jobs), both))
+    assert sum(one["done"] for one in done) == 300
+    assert {one["user"] for one in done} == {"operate", "admin"}
+    assert set(states(wire, jobs)) == {"gone"}
+
+
+def test_the_number_of_operations_is_bounded(admin: Visitor, wire: Client, name: str) -> None:
+    bury(wire, 2 * MOST_RUNNING)
+    begun = [admin.begin("redrive", tube=name, rate=0.01)["id"] for _ in range(MOST_RUNNING)]
+    answer = admin.post("s/0/operations", {"kind": "put", "tube": name, "body": "x"})
+    assert (answer.status, "stop one" in answer.error) == (400, True)
+    for number in begun:
+        admin.post(f"s/0/operations/{number}/stop", {})
+    for number in begun:
+        admin.ended(number)
+    assert admin.run("put", tube=name, body="x")["error"] is None
+
+
+def test_two_moves_into_one_tube(beside: ConsoleProcess, wire: Client, name: str) -> None:
+    fill(wire, 50)
+    first = beside.user("operate").begin("move", tube=name, to=f"{name}-to", rate=1)
+    second = beside.user("admin").run("move", tube=name, to=f"{name}-to")
+    assert second["error"]
+    admin = beside.user("admin")
+    admin.post(f"s/0/operations/{first['id']}/stop", {})
+    admin.ended(first["id"])
+
+
+def test_a_killed_move_is_completed(
+    either: Server, wire: Client, name: str, tmp_path: Path
+) -> None:
+    """A console killed during a move loses no job and doubles none."""
+    log, count = tmp_path / "audit", 400
+    fill(wire, count)
+    with console(either, args=("--audit-log", log)) as running:
+        running.visitor().begin("move", tube=name, to=f"{name}-to", rate=500)
+        time.sleep(0.3)
+        running.kill()
+    assert [one["outcome"] for one in entries(log)] == ["begun"]
+    with console(either, args=("--audit-log", log)) as running:
+        visitor = running.visitor()
+        assert visitor.ok("audit")["entries"][0]["action"] == "move", "the log is read again"
+        done = visitor.run("move", tube=name, to=f"{name}-to")
+        assert done["error"] is None
+    operator = Operator(f"127.0.0.1:{either.port}")
+    bodies = Counter(row["body"] for row in operator.do("export", f"{name}-to").json_lines)
+    assert bodies == Counter(f"job {number}" for number in range(count))
+
+
+def test_the_end_of_the_console_stops_operations(
+    either: Server, wire: Client, name: str, tmp_path: Path
+) -> None:
+    jobs = bury(wire, 20)
+    with console(either, args=("--audit-log", tmp_path / "log")) as running:
+        running.visitor().begin("redrive", tube=name, rate=0.01)
+        assert running.stop() == 0
+    assert [one["outcome"] for one in entries(tmp_path / "log")] == ["begun", "stopped"]
+    assert states(wire, jobs).count("buried") == 19
+
+
+def test_a_part_of_a_line_in_the_audit_log(
+    either: Server, wire: Client, name: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b'{"user": "a')
+    with console(either, args=("--audit-log", log)) as running:
+        running.visitor().run("put", tube=name, body="x")
+        assert len(running.visitor().ok("audit")["entries"]) == 2
+    assert log.read_bytes().splitlines()[0] == b'{"user": "a'
+    assert [json.loads(line)["outcome"] for line in log.read_bytes().splitlines()[1:]] == [
+        "begun",
+        "done",
+    ]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_nothing_changes_without_an_audit_log(either: Server, wire: Client, name: str) -> None:
+    """A full disk refuses operations, because their entries cannot be written before."""
+    jobs = fill(wire, 1)
+    with console(either, args=("--audit-log", "/dev/full")) as running:
+        answer = running.visitor().post("s/0/operations", {"kind": "delete", "ids": jobs})
+        assert (answer.status, "space" in answer.error) == (500, True)
+    assert states(wire, jobs) == ["ready"]
+
+
+# --- the server ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("own")
+    with ours("-b", folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def own_console(own: Server) -> Iterator[ConsoleProcess]:
+    with console(own) as running:
+        yield running
+
+
+def test_drain(own: Server, own_console: ConsoleProcess) -> None:
+    visitor = own_console.visitor()
+    with own.connect() as client:
+        assert "accepted now" in visitor.dry_run("drain", on=True)["text"]
+        assert client.ask(b"put 0 0 1 1\r\nx\r\n").startswith(b"INSERTED")
+        assert visitor.run("drain", on=True)["text"] == "New jobs are refused"
+        assert client.ask(b"put 0 0 1 1\r\nx\r\n") == b"DRAINING\r\n"
+        visitor.run("drain", on=False)
+        assert client.ask(b"put 0 0 1 1\r\nx\r\n").startswith(b"INSERTED")
+
+
+def test_compact_and_reload(own_console: ConsoleProcess) -> None:
+    visitor = own_console.visitor()
+    for kind in ("compact", "reload"):
+        assert visitor.dry_run(kind)["count"] == 1
+        done = visitor.run(kind)
+        assert (done["error"], done["done"]) == (None, 1)
+
+
+def test_policies(own: Server, own_console: ConsoleProcess) -> None:
+    visitor = own_console.visitor()
+    policy = {"tube": "limited*", "max-jobs": 1}
+    assert "limited*" in visitor.dry_run("policy-set", policy=policy)["text"]
+    assert visitor.ok("s/0/policies")["policies"] == []
+    visitor.run("policy-set", policy=policy)
+    assert visitor.ok("s/0/policies")["policies"] == [{**policy, "from": "online"}]
+    with in_tube(own.connect(), b"limited-1") as client:
+        client.put(b"x")
+        view = visitor.ok("s/0/tubes/limited-1")
+        assert view["policy"] == {**policy, "from": "online"}
+    assert "now max-jobs 1" in visitor.dry_run("policy-set", policy=policy)["text"]
+    assert "now max-jobs 1" in visitor.dry_run("policy-unset", pattern="limited*")["text"]
+    assert len(visitor.ok("s/0/policies")["policies"]) == 1
+    visitor.run("policy-unset", pattern="limited*")
+    assert visitor.ok("s/0/policies")["policies"] == []
+    unset = {"kind": "policy-unset", "pattern": "limited*"}
+    assert visitor.post("s/0/operations", unset).status == 404
+    for wrong in ({"tube": "x", "max-jobs": -1}, {"tube": "x", "no-such": 1}, {"tube": "a b"}, {}):
+        values = {"kind": "policy-set", "dry_run": True, "policy": wrong}
+        assert visitor.post("s/0/operations", values).status == 400
+
+
+SCHEDULES = '[schedule.report]\ncron = "0 3 1 1 *"\ntube = "reports"\nbody = "x"\n'
+
+
+def test_schedules(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(SCHEDULES)
+    with (
+        ours("-b", tmp_path, "--config", tmp_path / "config.toml") as server,
+        console(server) as running,
+    ):
+        visitor = running.visitor()
+        (found,) = visitor.ok("s/0/schedules")["schedules"]
+        assert (found["name"], found["puts"]) == ("report", 0)
+        assert visitor.dry_run("schedule-run", name="report")["count"] == 1
+        assert visitor.ok("s/0/schedules")["schedules"][0]["puts"] == 0
+        assert visitor.run("schedule-run", name="report")["error"] is None
+        assert len(visitor.ok("s/0/jobs", tube="reports")["jobs"]) == 1
+        values = {"kind": "schedule-run", "name": "no-such"}
+        assert visitor.post("s/0/operations", values).status == 404
+
+
+def test_every_kind_is_tested() -> None:
+    others = {"drain", "compact", "reload", "policy-set", "policy-unset", "schedule-run", "replay"}
+    assert {case.split()[0] for case in CASES} | others == KINDS.keys()
+
+
+def test_a_server_that_ends_during_an_operation(tmp_path: Path) -> None:
+    log = tmp_path / "audit"
+    with ours() as server, console(server, args=("--audit-log", log)) as running:
+        with in_tube(server.connect(), b"ends") as client:
+            bury(client, 20)
+        visitor = running.visitor()
+        operation = visitor.begin("redrive", tube="ends", rate=10)
+        server.kill()
+        done = visitor.ended(operation["id"])
+        assert done["error"]
+        assert eventually(lambda: entries(log)[-1]["outcome"] == done["error"])
+        assert visitor.get("s/0/jobs", tube="ends").status == 503
+        assert (
+            visitor.post("s/0/operations", {"kind": "kick", "tube": "ends", "count": 1}).status
+            == 503
+        )
