@@ -290,7 +290,8 @@ DRAWN = """(document, window) => {
     const at = places.reduce((most, each) => (value(each) > value(most) ? each : most));
     const x = chart.valToPos(chart.data[0][at], 'x', true);
     const base = data.stacked ? y(own + 1, at) : y(own, at);
-    const isThin = (place) => place in series.values && y(own + 1, place) - y(own, place) < 4;
+    // A layer has to be thicker than the sample, or its stripes may be outside of that.
+    const isThin = (place) => place in series.values && y(own + 1, place) - y(own, place) < 12;
     if (data.stacked && [at - 1, at, at + 1].some(isThin)) return null;
     const middle = (y(own, at) + base) / 2;
     const { data: pixels } = chart.ctx.getImageData(x - 4, middle - 4, 9, 9);
