@@ -397,7 +397,6 @@ def test_a_part_of_a_line_in_the_audit_log(
     ]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_nothing_changes_without_an_audit_log(either: Server, wire: Client, name: str) -> None:
     """A full disk refuses operations, because their entries cannot be written before."""
     jobs = fill(wire, 1)
