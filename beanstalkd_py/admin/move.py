@@ -122,8 +122,7 @@ def _server_moves(connection: Connection, target: str) -> bool:
     longest = b"move %d %b %d %d\r\n" % (2**64 - 1, target.encode(), 2**32 - 1, 2**32 - 1)
     if len(longest) > MAX_LINE_BYTES:
         return False
-    features = connection.execute(b"features")
-    return features.word == b"OK" and b"move" in features.body.split()
+    return "move" in statistics.features_of(connection)
 
 
 def _move_on_server(

@@ -103,6 +103,14 @@ class JobStats:
         return self.time_left_s if self.state == DELAYED else 0
 
 
+def features_of(connection: Connection) -> frozenset[str]:
+    """Return the extensions of a server; none for C beanstalkd."""
+    reply = connection.execute(b"features")
+    if reply.word != b"OK":
+        return frozenset()
+    return frozenset(line.removeprefix("- ") for line in reply.body.decode().splitlines()[1:])
+
+
 def server_stats(connection: Connection) -> Statistics:
     return parse(connection.execute(b"stats").expect(b"OK").body)
 

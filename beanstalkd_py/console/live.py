@@ -19,9 +19,9 @@ import gevent
 from gevent.event import Event
 
 from beanstalkd_py import errors
-from beanstalkd_py.admin.statistics import server_stats
+from beanstalkd_py.admin.statistics import features_of, server_stats
 from beanstalkd_py.admin.tube_survey import RateTracker, Survey, TubeRow, open_surveyor
-from beanstalkd_py.console.target import ABILITIES, TIMEOUT_S, Target, features_of
+from beanstalkd_py.console.target import ABILITIES, TIMEOUT_S, Target
 
 LOGGER = logging.getLogger("beanstalkd_py")
 INTERVAL_S = 2.0

@@ -25,6 +25,7 @@ from beanstalkd_py.admin.statistics import (
     DELAYED,
     FREE_STATES,
     READY,
+    features_of,
     job_stats,
     tube_stats,
 )
@@ -47,7 +48,7 @@ from beanstalkd_py.console.operation import (
     tube_of,
 )
 from beanstalkd_py.console.replay_operation import plan_replay, run_replay
-from beanstalkd_py.console.target import Target, features_of
+from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views.jobs import JobFilter, all_jobs, dead_letters
 from beanstalkd_py.core.tube_policy import TubePolicy
 from beanstalkd_py.plural import counted

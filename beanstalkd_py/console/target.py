@@ -65,11 +65,3 @@ class Target:
                 return True
         except errors.ControlError:
             return False
-
-
-def features_of(connection: Connection) -> frozenset[str]:
-    """Return the extensions of a server; none for C beanstalkd."""
-    reply = connection.execute(b"features")
-    if reply.word != b"OK":
-        return frozenset()
-    return frozenset(line.removeprefix("- ") for line in reply.body.decode().splitlines()[1:])

@@ -94,7 +94,8 @@ class ServerReport:
     """What a server reports about itself: the key `key_of`(address).
 
     `sequences` are the last messages of the streams that it has. `time_s` is its wall clock, and
-    `complete_s` that when it last had all messages, or when it joined the queue.
+    `complete_s` that when it last had all messages, or when it joined the queue. Only a history
+    needs messages that the binlog does not need any more.
     """
 
     address: str

@@ -9,11 +9,18 @@ from dataclasses import dataclass, field
 from beanstalkd_py import errors
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection
 from beanstalkd_py.admin.job_scan import first_job, jobs_in_window
-from beanstalkd_py.admin.statistics import FREE_STATES, Statistics, parse, tube_stats
+from beanstalkd_py.admin.statistics import (
+    BURIED,
+    FREE_STATES,
+    Statistics,
+    features_of,
+    parse,
+    tube_stats,
+)
 from beanstalkd_py.admin.tube_survey import RateTracker, open_surveyor
 from beanstalkd_py.client.records import ListedJob
 from beanstalkd_py.client.replies import listed_job
-from beanstalkd_py.console.target import TIMEOUT_S, Target, features_of
+from beanstalkd_py.console.target import TIMEOUT_S, Target
 from beanstalkd_py.console.views.bodies import Body, shape_of
 
 ANY = "any"
@@ -233,7 +240,7 @@ def dead_letters(target: Target, tube: str, shape: str | None = None) -> DeadLet
                 group.example = group.example or Body.of(reply.body, EXAMPLE_BYTES)
             batch.clear()
 
-        for job in all_jobs(connection, JobFilter(tube, "buried")):
+        for job in all_jobs(connection, JobFilter(tube, BURIED)):
             batch.append(job)
             scanned += 1
             if len(batch) == BODY_ROWS:
