@@ -21,6 +21,8 @@ from .processes import process_stat, process_tree, tree_cpu_ns, tree_rss_bytes
 HOST = "127.0.0.1"
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.001
+CANNOT_BIND = 111
+START_ATTEMPTS = 3
 
 Stats = dict[str, str]
 
@@ -123,13 +125,28 @@ def running(
     Its log is in a scratch folder of `folder`.
     """
     with scratch_folder(folder) as scratch:
-        server = start(spec, scratch / "server.log", options)
+        server = _started(spec, scratch / "server.log", options, ready_seconds)
         try:
-            if ready_seconds > 0:
-                server.wait_for(lambda stats: "pid" in stats, ready_seconds)
             yield server
         finally:
             stop(server.process)
+
+
+def _started(spec: ServerSpec, log: Path, options: tuple[str, ...], ready_seconds: float) -> Server:
+    """Start the server, again with another port if another process has taken it meanwhile."""
+    for attempt in range(1, START_ATTEMPTS + 1):
+        server = start(spec, log, options)
+        # The other process may be such a server, too, and answer in the place of this one.
+        pid = str(server.process.pid)
+        try:
+            if ready_seconds > 0:
+                server.wait_for(lambda stats, pid=pid: stats.get("pid") == pid, ready_seconds)
+            return server
+        except BaseException:
+            stop(server.process)
+            if server.process.returncode != CANNOT_BIND or attempt == START_ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
 
 
 def start(spec: ServerSpec, log: Path, options: tuple[str, ...]) -> Server:
