@@ -137,8 +137,9 @@ async def _translated(*, may_refuse: bool = True) -> AsyncIterator[None]:
             raise errors.ReplicationError(f"NATS refuses a request: {error.description}") from error
         raise LogUnavailableError(f"NATS: {error.description}") from error
     except nats.errors.ConnectionClosedError as error:
-        # nats-py does not reconnect after some errors, such as credentials that have expired.
-        raise errors.ReplicationError("NATS has closed the connection for good") from error
+        # nats-py does not reconnect after some errors.
+        text = "NATS has closed the connection for good, as it does when credentials expire"
+        raise errors.ReplicationError(text) from error
     except (nats.errors.Error, TimeoutError, OSError) as error:
         raise LogUnavailableError(f"NATS: {str(error) or type(error).__name__}") from error
 

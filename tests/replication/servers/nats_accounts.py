@@ -25,8 +25,10 @@ class Key:
         self._pair = nkeys.from_seed(bytearray(self.seed))
         self.name: str = self._pair.public_key.decode()
 
-    def token(self, subject: str, kind: str, **claims: Any) -> str:
-        """Return a JWT of this issuer."""
+    def token(
+        self, subject: str, kind: str, registered: dict[str, int] | None = None, **claims: Any
+    ) -> str:
+        """Return a JWT of this issuer. `claims` are those of NATS."""
         content = {
             "jti": base64.b32encode(os.urandom(32)).decode().rstrip("="),
             "iat": int(time.time()),
@@ -34,6 +36,7 @@ class Key:
             "name": "test",
             "sub": subject,
             "nats": {"type": kind, "version": 2, **claims},
+            **(registered or {}),
         }
         header = {"typ": "JWT", "alg": "ed25519-nkey"}
         signed = f"{_encoded(json.dumps(header))}.{_encoded(json.dumps(content))}"
@@ -62,11 +65,12 @@ class Accounts:
             f"resolver_preload {{ {system.name}: {basic}, {account.name}: {full} }}\n"
         )
 
-    def write_user(self, path: Path) -> Path:
-        """Write a file of credentials."""
+    def write_user(self, path: Path, seconds: int | None = None) -> Path:
+        """Write a file of credentials, which expire after `seconds`."""
         user = Key(nkeys.PREFIX_BYTE_USER)
         limits = dict.fromkeys(("subs", "data", "payload"), UNLIMITED)
-        token = self._account.token(user.name, "user", **limits)
+        end = {} if seconds is None else {"exp": int(time.time()) + seconds}
+        token = self._account.token(user.name, "user", end, **limits)
         path.write_text(
             f"-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n"
             f"-----BEGIN USER NKEY SEED-----\n{user.seed.decode()}\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from processes import eventually
 from replication.servers.nats_accounts import Accounts
 from replication.servers.nats_cluster import (
     NatsCluster,
@@ -29,6 +30,7 @@ from beanstalkd_py.replication.target import parse_target
 
 PUT = b"put 0 0 100 4\r\nbody\r\n"
 PROMPT_S = 20
+VALID_S = 15
 
 
 class Secured:
@@ -41,6 +43,7 @@ class Secured:
         issued.private_key_and_cert_chain_pem.write_to_path(str(folder / "nats.pem"))
         self.ca = folder / "ca.pem"
         authority.cert_pem.write_to_path(str(self.ca))
+        self.accounts = accounts
         self.creds = accounts.write_user(folder / "user.creds")
         file = folder / "nats.pem"
         self.settings = f'tls {{ cert_file: "{file}", key_file: "{file}" }}\n{accounts.settings()}'
@@ -126,6 +129,23 @@ def test_a_standby_takes_over(nats: NatsCluster, secured: Secured, memory: Path)
         assert (code, output.splitlines()[0]) == (0, f"primary: 127.0.0.1:{first.port}"), output
         first.kill()
         assert answers(second.port, b"peek 1\r\n") == b"FOUND 1 4\r\nbody\r\n"
+
+
+@pytest.mark.costly
+def test_credentials_that_expire_end_the_server(
+    nats: NatsCluster, secured: Secured, memory: Path, tmp_path: Path
+) -> None:
+    """nats-py does not reconnect with them, so the service manager's restart must."""
+    creds = secured.accounts.write_user(tmp_path / "user.creds", VALID_S)
+    options = secured.options(creds=creds)
+    with replicated_servers(nats, "expired", memory, 1, *options) as (server,):
+        assert answers(server.port, PUT) == b"INSERTED 1\r\n"
+        assert eventually(lambda: server.running.exit_status is not None, VALID_S + PROMPT_S)
+        server.kill()
+        assert "NATS has closed the connection for good, as it does" in server.stderr()
+        secured.accounts.write_user(creds)
+        server.start()
+        assert answers(server.port, b"peek 1\r\n") == b"FOUND 1 4\r\nbody\r\n"
 
 
 def test_credentials_of_another_operator(
