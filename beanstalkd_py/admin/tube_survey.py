@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import Connection, Reply, connect
+from beanstalkd_py.admin.durations import Counts, Durations, durations_between
 from beanstalkd_py.admin.local_control import WorkerRow, connect_control
 from beanstalkd_py.admin.statistics import Statistics, StatsReader, server_stats
 from beanstalkd_py.admin.tls_options import TlsOptions
@@ -58,13 +59,17 @@ class ServerRates(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """One poll. `workers` are the rows of the control socket, None with the protocol."""
+    """One poll. `workers` are the rows of the control socket, None with the protocol.
+
+    `durations` is None with the protocol, and in the first survey.
+    """
 
     at: float
     server: Statistics
     rates: ServerRates
     tubes: list[TubeRow]
     workers: list[WorkerRow] | None
+    durations: Durations | None
 
 
 class _TubeCounters(NamedTuple):
@@ -80,6 +85,7 @@ class _Poll(NamedTuple):
     server: Statistics
     tubes: dict[str, _TubeCounters]
     workers: list[WorkerRow] | None
+    durations: Mapping[str, Counts] | None
 
 
 class Surveyor:
@@ -93,11 +99,12 @@ class Surveyor:
     def _poll(self) -> _Poll:
         if self._control is None:
             server, replies = self._reader.replies()
-            return _Poll(server, dict(map(_counters_of_reply, replies)), None)
+            return _Poll(server, dict(map(_counters_of_reply, replies)), None, None)
         server = server_stats(self._connection)
         parts = self._control.parts("tubes")
         tubes = dict(_counters_of_row(row) for part in parts for row in values(part))
-        return _Poll(server, tubes, list(self._control.parts("workers")))
+        workers = list(self._control.parts("workers"))
+        return _Poll(server, tubes, workers, self._control.ask("durations"))
 
     def surveys(self, tracker: RateTracker) -> Iterator[Survey]:
         """Yield a survey, with a new poll for each. Raises NoConnectionError, ControlError."""
@@ -118,7 +125,10 @@ class RateTracker:
         self._last, self._last_mono = poll, now_mono
         rows = list(_rows(poll.tubes, before.tubes if before else None, passed_s))
         rates = _server_rates(poll.server, before.server, passed_s) if before else ServerRates()
-        return Survey(time.time(), poll.server, rates, rows, poll.workers)
+        durations = None
+        if before and before.durations and poll.durations:
+            durations = durations_between(before.durations, poll.durations)
+        return Survey(time.time(), poll.server, rates, rows, poll.workers, durations)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ import gevent
 from gevent.event import Event
 
 from beanstalkd_py import errors
+from beanstalkd_py.admin.durations import Durations
 from beanstalkd_py.admin.statistics import features_of, server_stats
 from beanstalkd_py.admin.tube_survey import RateTracker, Survey, TubeRow, open_surveyor
 from beanstalkd_py.console.target import ABILITIES, TIMEOUT_S, Target
@@ -40,7 +41,7 @@ Tubes = dict[str, TubeRow]
 
 @dataclass(slots=True)
 class Samples:
-    """Rates and numbers of jobs of the whole server, one for each survey."""
+    """Rates, numbers of jobs and durations of the whole server, one for each survey."""
 
     at: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     puts: deque[float | None] = field(default_factory=lambda: deque(maxlen=SAMPLES))
@@ -50,6 +51,9 @@ class Samples:
     reserved: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     delayed: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     buried: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    queue_p50: deque[float | None] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    queue_p99: deque[float | None] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    sync_p99: deque[float | None] = field(default_factory=lambda: deque(maxlen=SAMPLES))
 
     def add(self, survey: Survey) -> None:
         self.at.append(survey.at)
@@ -57,6 +61,8 @@ class Samples:
             getattr(self, name).append(getattr(survey.rates, name))
         for state in ("ready", "reserved", "delayed", "buried"):
             getattr(self, state).append(int(survey.server.get(f"current-jobs-{state}", "0")))
+        for name in ("queue_p50", "queue_p99", "sync_p99"):
+            getattr(self, name).append(getattr(survey.durations or Durations(), name))
 
 
 def event(name: str, data: object) -> bytes:
@@ -220,6 +226,7 @@ def _survey_event(survey: Survey, tubes: list[TubeRow], gone: list[str], full: b
         "server": survey.server,
         "rates": survey.rates._asdict(),
         "workers": survey.workers,
+        "durations": survey.durations and survey.durations._asdict(),
         "tubes": tubes,
         "gone": gone,
     }

@@ -16,6 +16,7 @@ from processes import eventually
 from servers import Server, our_command, ours, reference
 from wire import in_tube
 
+from beanstalkd_py.admin.durations import NS_PER_S, Durations, durations_between
 from beanstalkd_py.console import live
 from beanstalkd_py.console.application import MOST_VIEWERS
 
@@ -99,6 +100,33 @@ def test_tubes_that_are_gone(either: Server, visitor: Visitor, tube: bytes) -> N
             if name in survey["gone"]:
                 return
     raise AssertionError("the tube is not gone")
+
+
+def test_time_in_the_queue(either: Server, visitor: Visitor, tube: bytes) -> None:
+    with visitor.events() as events, in_tube(either.connect(), tube) as client:
+        is_ours = events.until("hello")["features"]["control"]
+        events.until("survey")
+        client.put(b"x")
+        time.sleep(0.6)
+        client.reserve()
+        found = [events.until("survey")["durations"] for _ in range(3)]
+    if not is_ours:
+        assert found == [None] * 3
+        return
+    (queue,) = {each["queue_p99"] for each in found} - {None}
+    assert 0.53 < queue < 1.1
+    assert {each["sync_p99"] for each in found} == {None}, "the server has no binlog"
+
+
+def test_percentiles_are_those_between_two_polls() -> None:
+    """The buckets end at 1, 2, 4, 8 and 16 ns."""
+    queue = {"before": [5, 0, 0, 0, 0], "now": [5, 0, 10, 0, 10]}
+    sync = {"before": [9, 9, 9, 9, 9], "now": [0, 0, 0, 4, 0]}  # the server was restarted
+    before, now = ({"queue": queue[name], "sync": sync[name]} for name in ("before", "now"))
+    found = durations_between(before, now)
+    expected = (4, 8 + 8 * 0.98, 4 + 4 * 0.5, 4 + 4 * 0.99)
+    assert [value * NS_PER_S for value in found if value is not None] == pytest.approx(expected)
+    assert durations_between(now, now) == Durations()
 
 
 def test_features(either: Server, visitor: Visitor) -> None:

@@ -10,7 +10,9 @@ const SPARK_POINTS = 40;
 const SAMPLES_S = 600;
 const RETRY_S = 3;
 const HIDDEN_S = 20;
-const SAMPLE_KEYS = ["at", "puts", "reserves", "deletes", "ready", "reserved", "delayed", "buried"];
+const SAMPLE_KEYS = [
+  "at", "puts", "reserves", "deletes", "ready", "reserved", "delayed", "buried", "queue_p50", "queue_p99", "sync_p99",
+];
 
 class TubeHistory {
   /* The last numbers of ready jobs of a tube, in a ring. */
@@ -139,11 +141,11 @@ export class Live {
     }
     for (const name of survey.gone ?? []) this.tubes.delete(name);
     for (const tube of this.tubes.values()) tube.history.push(tube.ready);
-    this.survey = { at: survey.at, server: survey.server, rates: survey.rates, workers: survey.workers };
+    this.survey = { at: survey.at, server: survey.server, rates: survey.rates, workers: survey.workers, durations: survey.durations };
     this.addSample(survey);
   }
 
-  addSample({ at, rates, server }) {
+  addSample({ at, rates, server, durations }) {
     const jobs = (state) => Number(server["current-jobs-" + state] ?? 0);
     const { samples } = this;
     const last = samples.at[samples.at.length - 1];
@@ -151,6 +153,7 @@ export class Live {
     const values = {
       at, puts: rates.puts, reserves: rates.reserves, deletes: rates.deletes,
       ready: jobs("ready"), reserved: jobs("reserved"), delayed: jobs("delayed"), buried: jobs("buried"),
+      queue_p50: durations?.queue_p50 ?? null, queue_p99: durations?.queue_p99 ?? null, sync_p99: durations?.sync_p99 ?? null,
     };
     SAMPLE_KEYS.forEach((key) => samples[key].push(values[key]));
     while (samples.at[0] < at - SAMPLES_S) SAMPLE_KEYS.forEach((key) => samples[key].shift());

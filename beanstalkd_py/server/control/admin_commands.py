@@ -66,6 +66,7 @@ class AdminCommands:
     def handlers(self) -> dict[str, Callable[[Message], Answer]]:
         return {
             "workers": self._list_workers,
+            "durations": self._count_durations,
             "drain": self._drain,
             "reload": self._reload,
             "compact": self._compact,
@@ -85,6 +86,20 @@ class AdminCommands:
         """Answer with a part per worker: see worker_row."""
         for worker in self._workers:
             yield worker_row(worker.status(), self._shared)
+
+    def _count_durations(self, _: Message) -> Answer:
+        """Count durations by powers of two of nanoseconds, as bs_histogram does, over all workers.
+
+        The answer is {"queue": counts, "sync": counts}: the time in the queue, and that of syncs.
+        """
+        workers = self._shared.all_counters()
+
+        def total(field: str) -> list[int]:
+            counts = (getattr(worker, field).count for worker in workers)
+            return [sum(bucket) for bucket in zip(*counts, strict=True)]
+
+        yield from ()
+        return {"queue": total("in_queue"), "sync": total("sync_time")}
 
     def _drain(self, request: Message) -> Answer:
         """Set draining, or only report it without "on": {"draining": bool}."""

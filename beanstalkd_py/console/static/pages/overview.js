@@ -12,6 +12,7 @@ import { TubeBadges, lacksConsumer } from "/static/parts/tube_badges.js";
 import { Count, Duration, Rate, TubeLink } from "/static/parts/values.js";
 
 const SHOWN = 8;
+const LEAST_S = 0.001;
 
 function Totals({ live, server }) {
   const stats = live.survey.server;
@@ -34,6 +35,23 @@ function Totals({ live, server }) {
     <${Figure} label="CPU">${rates.cpu == null ? "–" : Math.round(rates.cpu * 100) + "%"}<//>
     <${Figure} label="Uptime" title=${longNumber(Number(stats.uptime)) + " seconds"}>${shortDuration(Number(stats.uptime))}<//>
   <//>`;
+}
+
+/* The durations that a control socket reports; a server elsewhere has none. */
+function DurationCharts({ samples }) {
+  return html`<div class="grid-2">
+    <${Section} title="Time in the queue">
+      <${Chart} label="Time from when a job became ready until a client got it" at=${samples.at}
+        format=${shortDuration} least=${LEAST_S} series=${[
+          { label: "Median", values: samples.queue_p50, color: "--series-1" },
+          { label: "99%", values: samples.queue_p99, color: "--series-4", dash: [5, 3] },
+        ]} />
+    <//>
+    <${Section} title="Syncs of the binlog">
+      <${Chart} label="Time of a sync of the binlog" at=${samples.at} format=${shortDuration} least=${LEAST_S}
+        series=${[{ label: "99%", values: samples.sync_p99, color: "--series-2" }]} />
+    <//>
+  </div>`;
 }
 
 function busiestColumns(server) {
@@ -110,6 +128,7 @@ export function OverviewPage({ server }) {
         ]} />
       <//>
     </div>
+    ${live.survey.durations && html`<${DurationCharts} samples=${samples} />`}
     <div class="grid-2">
       <${Section} title="Busiest tubes" flush=${true} actions=${html`<a href=${pathOf(server, "tubes")}>All tubes</a>`}>
         <${DataTable} label="Busiest tubes" columns=${busiestTableColumns} rows=${busiest} rowKey=${(row) => row.tube}

@@ -1,4 +1,5 @@
-/* A line chart over time, drawn by uPlot. A series is {label, values, color}; `color` is a CSS variable. */
+/* A line chart over time, drawn by uPlot. A series is {label, values, color}; `color` is a CSS variable.
+   `least` is the least upper end of the axis. */
 import { html, useEffect, useReducer, useRef, useState } from "/static/preact.js";
 import { clock } from "/static/formatting.js";
 import { watchTheme } from "/static/theme.js";
@@ -10,7 +11,7 @@ const POINTS_UNTIL = 4;
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const lastOf = (values) => values[values.length - 1];
 
-function optionsOf({ series, format }, width, height, onCursor) {
+function optionsOf({ series, format, least }, width, height, onCursor) {
   const font = "11px " + css("--font");
   const axis = { stroke: css("--text-2"), font, grid: { stroke: css("--line"), width: 1 }, ticks: { show: false } };
   return {
@@ -18,7 +19,7 @@ function optionsOf({ series, format }, width, height, onCursor) {
     padding: [8, 8, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
-    scales: { x: { range: (_, first, last) => [Math.min(first, last - SHORTEST_S), last] }, y: { range: (_, low, high) => [0, Math.max(high * 1.08, 1)] } },
+    scales: { x: { range: (_, first, last) => [Math.min(first, last - SHORTEST_S), last] }, y: { range: (_, low, high) => [0, Math.max(high * 1.08, least)] } },
     axes: [
       { ...axis, size: 26, gap: 6, space: 90, values: (_, ticks) => ticks.map((tick) => clock(tick)) },
       { ...axis, size: 46, gap: 6, space: 34, values: (_, ticks) => ticks.map((tick) => format(tick)) },
@@ -33,7 +34,7 @@ function optionsOf({ series, format }, width, height, onCursor) {
   };
 }
 
-function Plot({ label, at, series, format, height }) {
+function Plot({ label, at, series, format, height, least }) {
   const container = useRef(null);
   const plot = useRef(null);
   const [cursor, setCursor] = useState(null);
@@ -41,7 +42,7 @@ function Plot({ label, at, series, format, height }) {
   useEffect(() => watchTheme(nextTheme), []);
   useEffect(() => {
     const element = container.current;
-    const options = optionsOf({ series, format }, element.clientWidth || 300, height, setCursor);
+    const options = optionsOf({ series, format, least }, element.clientWidth || 300, height, setCursor);
     plot.current = new uPlot(options, [at, ...series.map((one) => one.values)], element);
     const observer = new ResizeObserver(() => plot.current.setSize({ width: element.clientWidth, height }));
     observer.observe(element);
@@ -64,8 +65,8 @@ function Plot({ label, at, series, format, height }) {
   </figure>`;
 }
 
-export function Chart({ height = 200, ...others }) {
+export function Chart({ height = 200, least = 1, ...others }) {
   if (others.at.length < 2) return html`<p class="chart-empty"
     style=${{ height: height + 24 + "px" }}>The line begins with the next values.</p>`;
-  return html`<${Plot} height=${height} ...${others} />`;
+  return html`<${Plot} height=${height} least=${least} ...${others} />`;
 }
