@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,7 +49,8 @@ class CopyState:
 
     sequence: int = 0
     epoch: int = 0
-    files: dict[int, StreamFile] = field(default_factory=dict)
+    files: OrderedDict[int, StreamFile] = field(default_factory=OrderedDict)
+    """The type is for its quick removal of first items; a folder may have thousands of files."""
 
     @property
     def position(self) -> BinlogPosition:
@@ -80,12 +82,11 @@ class CopyState:
 
     def drop_before(self, first: int) -> None:
         """Forget files below this number, but not the last one."""
-        for number in list(self.files)[:-1]:
-            if number < first:
-                del self.files[number]
+        while len(self.files) > 1 and next(iter(self.files)) < first:
+            self.files.popitem(last=False)
 
     def copy(self) -> CopyState:
-        files = {number: replace(one) for number, one in self.files.items()}
+        files = OrderedDict((number, replace(one)) for number, one in self.files.items())
         return CopyState(self.sequence, self.epoch, files)
 
     def encode(self) -> dict[str, Any]:
@@ -98,7 +99,8 @@ class CopyState:
     def decode(cls, values: Mapping[str, Any]) -> Self:
         """Raises KeyError, TypeError or ValueError for other values."""
         files = {int(number): StreamFile(*map(int, one)) for number, one in values["files"].items()}
-        return cls(int(values["sequence"]), int(values["epoch"]), dict(sorted(files.items())))
+        in_order = OrderedDict(sorted(files.items()))
+        return cls(int(values["sequence"]), int(values["epoch"]), in_order)
 
 
 class FolderCopy:

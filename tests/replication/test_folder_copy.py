@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,18 @@ def test_a_cut_keeps_files_that_the_primary_has_removed(stream: Stream, tmp_path
         "binlog.3": b"3",
         "binlog.4": b"4",
     }
+
+
+def test_a_message_costs_the_same_with_many_files() -> None:
+    """A queue of 100 GB has 10,000 files, and its standby has to keep up."""
+
+    def cost_s(files: int) -> float:
+        state = CopyState()
+        for number in range(1, files + 1):
+            state.add(Piece(1, 1, number, 0, b"x"), number)
+        begun = time.perf_counter()
+        for number in range(1000):
+            state.add(Piece(1, 0, files, 1 + number, b"x"), files + 1 + number)
+        return time.perf_counter() - begun
+
+    assert min(cost_s(10_000) for _ in range(3)) < 5 * min(cost_s(2) for _ in range(3))
