@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import Connection, Reply, connect
-from beanstalkd_py.admin.durations import Counts, Durations, durations_between
 from beanstalkd_py.admin.local_control import WorkerRow, connect_control
 from beanstalkd_py.admin.statistics import Statistics, StatsReader, server_stats
 from beanstalkd_py.admin.tls_options import TlsOptions
 from beanstalkd_py.control.client import ControlClient
+from beanstalkd_py.control.durations import Counts, Durations, durations_between
 from beanstalkd_py.control.tube_stats import NUMBERS, values
 
 

@@ -27,17 +27,18 @@ _FLOCK = struct.Struct("@hhqqi4x")
 class Shard:
     """One undivided folder; it is `live` if a server runs on it.
 
-    `prefix` precedes the names of its files in messages.
+    `prefix` precedes the names of its files in messages. Files before `first` are left out.
     """
 
     path: Path
     prefix: str
     live: bool
+    first: int = 0
 
     def numbers(self) -> list[int]:
         """Return the numbers of all files binlog.N, ascending. Raises OSError."""
         numbers = [layouts.number_of(path) for path in layouts.binlog_files(self.path)]
-        return [number for number in numbers if number <= layouts.HIGHEST_NUMBER]
+        return [number for number in numbers if self.first <= number <= layouts.HIGHEST_NUMBER]
 
     def label(self, number: int) -> str:
         return f"{self.prefix}binlog.{number}"

@@ -34,7 +34,7 @@ from beanstalkd_py.console.operation import Operation, cut_off
 from beanstalkd_py.console.operations import KINDS, Caller, Operations, plan
 from beanstalkd_py.console.static_files import INDEX, StaticFile, load_static_files
 from beanstalkd_py.console.target import Target
-from beanstalkd_py.console.views import history, jobs, server_state, timeline
+from beanstalkd_py.console.views import history, job_entries, jobs, server_state, timeline
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -451,12 +451,13 @@ def _job(visit: Visit, pages: ServerPages) -> object:
         body, stats = messages[0].body, messages[0].properties
         rest = {"live": False, "holder": None, "history": messages[0]}
         return {"stats": stats, "body": body, "timeline": events, **rest}
+    entries = job_entries.entries_of_job(pages.target, number, found.stats)
     return {
         "stats": found.stats,
         "body": found.body,
         "live": True,
         "holder": server_state.holder(pages.target, number),
-        "timeline": timeline.live_timeline(found.stats),
+        "timeline": timeline.live_timeline(found.stats, entries),
         "history": messages[0] if messages else None,
     }
 

@@ -19,10 +19,10 @@ import gevent
 from gevent.event import Event
 
 from beanstalkd_py import errors
-from beanstalkd_py.admin.durations import Durations
 from beanstalkd_py.admin.statistics import features_of, server_stats
 from beanstalkd_py.admin.tube_survey import RateTracker, Survey, TubeRow, open_surveyor
 from beanstalkd_py.console.target import ABILITIES, TIMEOUT_S, Target
+from beanstalkd_py.control.durations import Durations
 
 LOGGER = logging.getLogger("beanstalkd_py")
 INTERVAL_S = 2.0

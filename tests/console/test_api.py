@@ -103,6 +103,7 @@ SHAPES: dict[str, Any] = {
         "interval_s": NUMBERS,
         "at": [float],
         **{name: [(*NUMBERS, NONE)] for name in ("puts", "reserves", "deletes")},
+        **{name: [(*NUMBERS, NONE)] for name in ("queue_p50", "queue_p99", "sync_p99")},
         **{name: [int] for name in ("ready", "reserved", "delayed", "buried")},
     },
     "jobs": {
@@ -349,7 +350,7 @@ def test_a_live_job(place: Place, name: str) -> None:
         assert view["live"]
         assert view["history"] is None
         assert view["stats"]["state"] == "reserved"
-        assert [one["event"] for one in view["timeline"]] == ["put", "reserves", "reserved"]
+        assert [one["event"] for one in view["timeline"]] == ["put", "reserve", "reserved"]
         assert abs(view["timeline"][0]["at"] - time.time()) < 5
         if place.is_ours:
             check(view["holder"], CONNECTION)

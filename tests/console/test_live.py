@@ -16,9 +16,9 @@ from processes import eventually
 from servers import Server, our_command, ours, reference
 from wire import in_tube
 
-from beanstalkd_py.admin.durations import NS_PER_S, Durations, durations_between
 from beanstalkd_py.console import live
 from beanstalkd_py.console.application import MOST_VIEWERS
+from beanstalkd_py.control.durations import NS_PER_S, Durations, durations_between
 
 pytestmark = pytest.mark.costly
 STARTERS = {"ours": ours, "C": reference}

@@ -4,17 +4,25 @@ import { longTime, shortDuration, clock, dateTime } from "/static/formatting.js"
 
 const fraction = (epoch) => (epoch % 1).toFixed(3).slice(1);
 
+function Time({ at, before }) {
+  if (at == null) return html`<span class="event-time faint">–</span><span class="event-gap"></span>`;
+  const day = before == null || dateTime(before).slice(0, 10) !== dateTime(at).slice(0, 10);
+  return html`
+    <time class="event-time" title=${longTime(at)} datetime=${new Date(at * 1000).toISOString()}>
+      ${day ? dateTime(at) : clock(at)}<span class="faint">${fraction(at)}</span></time>
+    <span class="event-gap">${before == null ? "" : "+" + shortDuration(at - before)}</span>`;
+}
+
 export function Timeline({ events }) {
+  let before = null;
   return html`<ol class="timeline">
-    ${events.map((one, at) => {
-      const before = events[at - 1];
-      const day = !before || dateTime(before.at).slice(0, 10) !== dateTime(one.at).slice(0, 10);
-      return html`<li key=${at} class=${"event event-" + one.event}>
+    ${events.map((one, number) => {
+      const earlier = before;
+      before = one.at ?? before;
+      return html`<li key=${number} class=${"event event-" + one.event}>
         <span class="event-name">${one.event}</span>
         <span class="event-text">${one.text}</span>
-        <time class="event-time" title=${longTime(one.at)} datetime=${new Date(one.at * 1000).toISOString()}>
-          ${day ? dateTime(one.at) : clock(one.at)}<span class="faint">${fraction(one.at)}</span></time>
-        <span class="event-gap">${before ? "+" + shortDuration(one.at - before.at) : ""}</span>
+        <${Time} at=${one.at} before=${earlier} />
       </li>`;
     })}
   </ol>`;
