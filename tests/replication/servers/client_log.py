@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import random
 import re
 import threading
@@ -21,6 +22,8 @@ from wire import Client, NoReplyError
 REPLY_S = 40.0
 """Longer than a failover: a connection that is forwarded may wait for it."""
 PAUSE_S = 0.05
+PACE_S = float(os.environ.get("REPLICATION_PACE_S", "0"))
+"""The pause after each step of a client. Without one, clients take a core of the servers."""
 
 TUBES = (b"one", b"two", b"three", b"four")
 """With two workers each has some of them."""
@@ -88,6 +91,7 @@ class LoggingClient:
                     self._end_held(client)
                     while not self.stopped.is_set():
                         self._step(client, dice)
+                        time.sleep(PACE_S)
             if self.stopped.is_set():
                 return
             time.sleep(PAUSE_S)
