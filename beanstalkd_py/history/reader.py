@@ -20,7 +20,11 @@ from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.files.size_detection import infer_sizes
 from beanstalkd_py.history.options import Options, Sizes, load_sizes
 from beanstalkd_py.history.queries.lookup import ReadableStore
-from beanstalkd_py.history.writing.recovery import find_log_end, near_the_end
+from beanstalkd_py.history.writing.recovery import (
+    find_last_record,
+    find_log_end,
+    start_of_sound_file,
+)
 
 
 class StoreReader(ReadableStore):
@@ -58,9 +62,12 @@ class StoreReader(ReadableStore):
             return cls(folder, sizes or infer_sizes(folder, reads_index=False))
 
     def _find_ends(self) -> None:
-        walk = find_log_end(self.log, near_the_end(self.log, self.queues))
-        for queue in self.queues:
-            queue.end = queue.find_end(self.log.end)
+        last = find_last_record(self.log, self.queues)
+        begin = start_of_sound_file(self.log) if last is None else last
+        walk = find_log_end(self.log, begin)
+        if last is None:  # otherwise the ends are known, because no unit refers behind it
+            for queue in self.queues:
+                queue.end = queue.find_end(self.log.end)
         is_end = walk.stop_reason == lib.HS_FOUND_NOTHING or self.has_foreign_tail()
         self.fault = "" if is_end else FAULTS[walk.stop_reason]
 

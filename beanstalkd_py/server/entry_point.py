@@ -19,10 +19,11 @@ CONSOLE_MODULE = "beanstalkd_py.server.console.process"
 def run() -> None:
     if sys.argv[1] == CONSOLE_MODULE:
         # Before all other imports, because they bind functions of the standard library. Threads
-        # stay threads, because the one that writes the log may wait for a reader of stderr.
+        # stay threads, because the one that writes the log may wait for a reader of stderr. os.close
+        # would close folders later, and a history has more of them than a process may open.
         from gevent import monkey
 
-        monkey.patch_all(thread=False)
+        monkey.patch_all(os=False, thread=False)
     # Garbage collections during the imports take a tenth of their time and free nothing.
     gc.disable()
     module = importlib.import_module(sys.argv[1])

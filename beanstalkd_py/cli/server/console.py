@@ -53,7 +53,8 @@ def console(**settings: Any) -> None:
     checked = console_settings(settings, "listen", "")
     from gevent import monkey
 
-    monkey.patch_all()
+    # os.close would close folders later, and a history has more of them than a process may open.
+    monkey.patch_all(os=False)
     from beanstalkd_py.admin.tls_options import TlsOptions
     from beanstalkd_py.console.target import Target
 

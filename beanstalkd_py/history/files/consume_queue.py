@@ -27,6 +27,7 @@ FILLER = UNIT_FIELDS.pack(0, 2**31 - 1, 0)
 FILLER_SIZE = 2**31 - 1
 LEAST_TAG_CODE = -(2**31)
 UNITS_AT_ONCE = 512
+FIRST_UNITS = 32
 EVERYTHING = 2**63 - 1
 """A log offset behind every message."""
 
@@ -128,11 +129,16 @@ class ConsumeQueue:
 
         Units are in the order of the log, so those written before some moment are a prefix.
         """
-        return self.bisect(
-            self.first,
-            self.segments.end // UNIT,
-            lambda unit: unit.size > 0 and 0 <= unit.offset < log_offset,
-        )
+
+        def is_before(unit: Unit) -> bool:
+            return unit.size > 0 and 0 <= unit.offset < log_offset
+
+        # Most queues of a store with many are short, and a bisection reads each unit on its own.
+        data = self.read_bytes(self.first, FIRST_UNITS)
+        for number, fields in enumerate(UNIT_FIELDS.iter_unpack(data), self.first):
+            if not is_before(Unit(*fields)):
+                return number
+        return self.bisect(self.first + len(data) // UNIT, self.segments.end // UNIT, is_before)
 
     def find_from(self, log_offset: int) -> int:
         """Return the queue offset of the first message from a log offset on, or `end`.

@@ -47,10 +47,11 @@ class Recovered:
 
 def find_last_record(log: CommitLog, queues: ConsumeQueues) -> int | None:
     """Return the last message that a queue refers to; None if it is not in the log."""
+    last = -1
     for queue in queues:
         queue.end = queue.find_end()
-    units = [queue.last() for queue in queues]
-    last = max((unit.offset for unit in units if unit is not None), default=-1)
+        unit = queue.last()
+        last = last if unit is None else max(last, unit.offset)
     return last if log.begin <= last and log.message(last) is not None else None
 
 
@@ -69,13 +70,14 @@ def find_log_end(log: CommitLog, begin: int, checks: int = 0) -> LogWalk:
 
 def near_the_end(log: CommitLog, queues: ConsumeQueues) -> int:
     """Return a message close to the end of a log that was closed or is being written."""
-    begin = find_last_record(log, queues)
-    last = log.segments.starts[-1] if log.segments.starts else log.begin
-    return _start_of_sound_file(log, last) if begin is None else begin
+    last = find_last_record(log, queues)
+    return start_of_sound_file(log) if last is None else last
 
 
-def _start_of_sound_file(log: CommitLog, start: int) -> int:
-    """Return the last file up to `start` that begins with a message."""
+def start_of_sound_file(log: CommitLog, start: int | None = None) -> int:
+    """Return the last file that begins with a message, or the last such file up to `start`."""
+    if start is None:
+        start = log.segments.starts[-1] if log.segments.starts else log.begin
     while start > log.begin and log.message(start) is None:
         start -= log.segments.size
     return max(start, log.begin)
@@ -160,7 +162,7 @@ class Recovery:
         log = self._log
         if self._recorded is None or not log.begin <= self._recorded.offset <= log.segments.end:
             return log.begin
-        return _start_of_sound_file(log, log.segments.start_of(self._recorded.offset))
+        return start_of_sound_file(log, log.segments.start_of(self._recorded.offset))
 
     def _find_resume_offset(self, was_clean: bool) -> int | None:
         """Return where dispatch resumes after rewinding queues and index, or None."""
