@@ -13,13 +13,14 @@ from beanstalkd_py.history._store import lib
 from beanstalkd_py.history.files import layout, store_lock
 from beanstalkd_py.history.files.checkpoint import Dispatched
 from beanstalkd_py.history.files.commit_log import FAULTS, CommitLog
-from beanstalkd_py.history.files.consume_queue import ConsumeQueues
+from beanstalkd_py.history.files.consume_queue import ConsumeQueue, ConsumeQueues
 from beanstalkd_py.history.files.index import Index
 from beanstalkd_py.history.files.open_files import Descriptors
 from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.files.size_detection import infer_sizes
 from beanstalkd_py.history.options import Options, Sizes, load_sizes
 from beanstalkd_py.history.queries.lookup import ReadableStore
+from beanstalkd_py.history.writing.dispatch import DispatchReader
 from beanstalkd_py.history.writing.recovery import (
     find_last_record,
     find_log_end,
@@ -46,6 +47,9 @@ class StoreReader(ReadableStore):
         queues = ConsumeQueues(folder, sizes.queue_file_units, self._files)
         index = Index(folder, sizes)
         index.load_readable()
+        self._is_numbered = False
+        self._late: dict[ConsumeQueue, int] = {}
+        """The ends of queues that have messages whose units are not written yet."""
         return CommitLog(segments, sizes, Options().max_body_bytes), queues, index
 
     @classmethod
@@ -86,6 +90,47 @@ class StoreReader(ReadableStore):
         self.index.close()
         self.log, self.queues, self.index = self._open_files(self.folder, self.sizes)
         self._find_ends()
+
+    def advance(self) -> None:
+        """Do what `refresh` does, at a cost for what is new, unless files were removed."""
+        log, before = self.log, self.log.segments.starts
+        log.segments.refresh()
+        if log.segments.starts[: len(before)] != before or not self._dispatch_new():
+            self.refresh()
+            return
+        self._find_late()
+        if layout.index_names(self.index.folder) != [one.path.name for one in self.index.files]:
+            self.index.close()
+            self.index.load_readable()
+
+    def _dispatch_new(self) -> bool:
+        """Move the ends of log and queues; return whether the queues continue where they ended."""
+        log, queues, at = self.log, self.queues, self.log.end
+        walk = find_log_end(log, at)
+        self.fault = "" if walk.stop_reason == lib.HS_FOUND_NOTHING else FAULTS[walk.stop_reason]
+        if at == log.end:
+            return True
+        if not self._is_numbered:
+            queues.add_to(queues.table)
+            self._is_numbered = True
+        reader = DispatchReader(log.segments)
+        while at < log.end:
+            end = reader.read(queues.table, at, log.end)
+            if end == at or reader.found.why == lib.HS_DISPATCH_GAP:
+                return False
+            for number in range(reader.found.run_count):
+                run = reader.found.runs[number]
+                self._late[queues.numbered(run.queue)] = run.first + run.count
+            at = end
+        return True
+
+    def _find_late(self) -> None:
+        """Move the ends of queues whose units the writer has added by now, after the messages."""
+        for queue, end in list(self._late.items()):
+            queue.segments.refresh()
+            queue.end = queue.bisect(queue.end, end, lambda unit: unit.size > 0)
+            if queue.end == end:
+                del self._late[queue]
 
     def refresh_log(self) -> None:
         """Look for messages that the writer has added."""

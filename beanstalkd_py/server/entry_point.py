@@ -19,8 +19,8 @@ CONSOLE_MODULE = "beanstalkd_py.server.console.process"
 def run() -> None:
     if sys.argv[1] == CONSOLE_MODULE:
         # Before all other imports, because they bind functions of the standard library. Threads
-        # stay threads, because the one that writes the log may wait for a reader of stderr. os.close
-        # would close folders later, and a history has more of them than a process may open.
+        # stay threads, because the one that writes the log may wait for a reader of stderr. The
+        # os.close of gevent closes folders later, and a history has more than a process may open.
         from gevent import monkey
 
         monkey.patch_all(os=False, thread=False)

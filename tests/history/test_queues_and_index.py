@@ -13,10 +13,10 @@ from hypothesis import given as for_all
 from hypothesis import strategies as some
 
 from beanstalkd_py.history._store import ffi, lib
-from beanstalkd_py.history.files import segments
+from beanstalkd_py.history.files import open_files, segments
 from beanstalkd_py.history.message import java_hash, key_hash
 from beanstalkd_py.history.options import Options, Sizes
-from beanstalkd_py.history.store import Message, Store
+from beanstalkd_py.history.store import Message, Store, StoreReader
 
 UNIT = struct.Struct(">qiq")
 ENTRY = struct.Struct(">iqii")
@@ -278,3 +278,68 @@ def test_a_store_full_of_every_kind_of_message_holds_them(tmp_path):
         store.dispatch()
         assert_holds(store, messages)
     assert store.sizes == SMALL
+
+
+# --- a reader beside a writer ---------------------------------------------------------------------
+
+
+def seen(reader: StoreReader) -> dict[str, object]:
+    """Return what a reader knows and finds."""
+    keys = ("k3", "k77", "shared1", "u5")
+    names = sorted((queue.topic, queue.queue_id) for queue in reader.queues if queue.end)
+    return {
+        "log": (reader.log.begin, reader.log.end, reader.log.last_offset, reader.fault),
+        "bounds": {name: reader.bounds(*name) for name in names},
+        "last": {name: reader.queues.get(*name).last() for name in names},
+        "found": {
+            (topic, key): [one.offset for one in reader.query(topic, key)]
+            for topic, _ in names
+            for key in keys
+        },
+    }
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_reader_that_advances_knows_what_a_new_one_does(tmp_path, seed):
+    dice = random.Random(f"advance {seed}")
+    first = 0
+    with opened(tmp_path / "store") as store:
+        store.append(some_messages(seed, 5))
+        store.dispatch()
+        with StoreReader.open(tmp_path / "store") as reader:
+            for step in range(12):
+                count = dice.choice([0, 1, 3, 40])
+                store.append(some_messages(100 * seed + step, count, first))
+                first += count
+                if dice.random() < 0.7:
+                    store.dispatch()
+                if dice.random() < 0.2 and len(store.log.segments.starts) > 1:
+                    store.dispatch()
+                    store.log.segments.remove(store.log.segments.starts[0])
+                reader.advance()
+                with StoreReader.open(tmp_path / "store") as new:
+                    assert seen(reader) == seen(new)
+                    assert [one.offset for one in reader.scan()] == [
+                        one.offset for one in new.scan()
+                    ]
+
+
+def test_an_advance_reads_only_what_is_new(tmp_path, monkeypatch):
+    with opened(tmp_path / "store") as store:
+        store.append([Message(topic=f"t{number}") for number in range(50)])
+        store.dispatch()
+        with StoreReader.open(tmp_path / "store") as reader:
+            read = []
+            borrow = open_files.Descriptors.borrow
+            monkeypatch.setattr(
+                open_files.Descriptors,
+                "borrow",
+                lambda files, path: read.append(path) or borrow(files, path),
+            )
+            store.append([Message(topic="t7"), Message(topic="new")])
+            store.dispatch()
+            read.clear()
+            reader.advance()
+            queues = {path.parts[-3] for path in read if "consumequeue" in path.parts}
+            assert queues == {"t7", "new"}
+            assert reader.bounds("t7", 0) == (0, 2) and reader.bounds("new", 0) == (0, 1)

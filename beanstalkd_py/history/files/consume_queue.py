@@ -226,7 +226,7 @@ class ConsumeQueues:
 
     def write(self, number: int, first: int, units: bytes | memoryview) -> None:
         """Write units of the queue with this number in the C table."""
-        queue = self._numbered(number)
+        queue = self.numbered(number)
         if queue in self._not_rebuilt:
             self._empty(queue)
         queue.write(first, units)
@@ -236,7 +236,8 @@ class ConsumeQueues:
         with self._lock:
             self._dirty.add(queue)
 
-    def _numbered(self, number: int) -> ConsumeQueue:
+    def numbered(self, number: int) -> ConsumeQueue:
+        """Return the queue with this number in the C table."""
         while len(self._by_number) <= number:
             name = queue_name(self.table, len(self._by_number))
             if name not in self._by_name:
@@ -264,7 +265,7 @@ class ConsumeQueues:
         self._not_rebuilt = set()
 
     def has_no_file(self, number: int) -> bool:
-        return not self._numbered(number).segments.starts
+        return not self.numbered(number).segments.starts
 
     def _empty(self, queue: ConsumeQueue) -> None:
         self._not_rebuilt.discard(queue)
