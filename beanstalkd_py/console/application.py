@@ -165,6 +165,7 @@ class ServerPages:
         self.target = target
         self.live = Live(target, lambda: iter([self._operations_event()]))
         self.operations = Operations(target, audit, self._changed)
+        self.history = history.History(target.history)
 
     def _changed(self, _: Operation) -> None:
         self.live.publish(self._operations_event())
@@ -291,6 +292,7 @@ class Console:
         if endpoint.handler is None:
             if pages.live.viewers >= MOST_VIEWERS:
                 raise RefusedRequestError(503, f"{MOST_VIEWERS} pages are open; close some")
+            pages.history.prepare()
             events = self._while_logged_in(visit.request, pages.live.events())
             return Response(events, mimetype="text/event-stream", headers=EVENTS_HEADERS)
         visit.values = values
@@ -441,10 +443,10 @@ def _job(visit: Visit, pages: ServerPages) -> object:
     assert isinstance(number, int)
     if not 0 < number <= MOST_ID:
         raise RefusedRequestError(404, f"there is no job {number}")
-    messages = history.messages_of_job(pages.target, number)
     try:
         found = jobs.one_job(pages.target, number)
     except errors.RefusedError:
+        messages = pages.history.messages_of_job(number)
         if not messages:
             raise
         events = timeline.ended_timeline(messages[0])
@@ -458,7 +460,7 @@ def _job(visit: Visit, pages: ServerPages) -> object:
         "live": True,
         "holder": server_state.holder(pages.target, number),
         "timeline": timeline.live_timeline(found.stats, entries),
-        "history": messages[0] if messages else None,
+        "history": None,
     }
 
 
@@ -483,7 +485,7 @@ def _history_messages(visit: Visit, pages: ServerPages) -> object:
         visit.optional("before", 2**63 - 1),
         visit.number("limit", 100, history.MOST_MESSAGES),
     )
-    return history.messages(pages.target, query)
+    return pages.history.messages(query)
 
 
 def _begin(visit: Visit, pages: ServerPages) -> object:
@@ -529,7 +531,7 @@ ENDPOINTS = (
     _read("jobs/<int:job>", _job),
     _read("connections", _connections),
     _read("dead-letters", _dead_letters),
-    _read("history/topics", lambda visit, pages: {"topics": history.topics(pages.target)}),
+    _read("history/topics", lambda visit, pages: {"topics": pages.history.topics()}),
     _read("history/messages", _history_messages),
     _read("schedules", lambda visit, pages: {"schedules": server_state.schedules(pages.target)}),
     _read("policies", lambda visit, pages: {"policies": server_state.policies(pages.target)}),

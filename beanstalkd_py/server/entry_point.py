@@ -23,7 +23,7 @@ def run() -> None:
         # os.close of gevent closes folders later, and a history has more than a process may open.
         from gevent import monkey
 
-        monkey.patch_all(os=False, thread=False)
+        monkey.patch_all(os=False, signal=False, thread=False)
     # Garbage collections during the imports take a tenth of their time and free nothing.
     gc.disable()
     module = importlib.import_module(sys.argv[1])

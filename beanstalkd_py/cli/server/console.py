@@ -54,7 +54,7 @@ def console(**settings: Any) -> None:
     from gevent import monkey
 
     # os.close would close folders later, and a history has more of them than a process may open.
-    monkey.patch_all(os=False)
+    monkey.patch_all(os=False, signal=False)
     from beanstalkd_py.admin.tls_options import TlsOptions
     from beanstalkd_py.console.target import Target
 

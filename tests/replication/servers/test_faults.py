@@ -151,10 +151,11 @@ def lose_disk_of_primary(
 
 
 def has_caught_up(server: ReplicatedServer, after: float) -> bool:
-    """Return whether a server has reported since then that it lacks few messages."""
+    """Return whether a standby has reported since then that it lacks few messages."""
     servers = cluster_status(server.target)["servers"]
     (found,) = (one for one in servers if one["address"] == f"127.0.0.1:{server.port}")
-    return found["time_s"] > after and found["behind"] < CAUGHT_UP
+    is_standby = found["time_s"] > after and not found["is_primary"]
+    return is_standby and found["behind"] < CAUGHT_UP
 
 
 def lose_disk_of_nats(
