@@ -1,4 +1,4 @@
-"""A stop closes connections between commands: no reply is cut, and none of an executed command is missing."""
+"""A stop closes connections between commands: no reply is cut, and no executed command lacks one."""
 
 from __future__ import annotations
 
