@@ -1,4 +1,4 @@
-"""A stop closes connections between commands: no reply is cut, and no executed command lacks one."""
+"""A stop closes connections between commands: no reply is cut, each executed command has one."""
 
 from __future__ import annotations
 
