@@ -147,6 +147,7 @@ def image(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Image:
         for layer in manifest["Layers"]:
             with tarfile.open(fileobj=io.BytesIO(member(layer))) as inner:
                 inner.extractall(root, filter="fully_trusted")
+        root.chmod(0o755)
         return Image(root, json.loads(member(manifest["Config"]))["config"])
 
 
@@ -164,7 +165,7 @@ def test_the_settings(image: Image) -> None:
 
 def test_jobs_outlive_the_container(image: Image, tmp_path: Path) -> None:
     with running(image, tmp_path / "one") as container:
-        job = container.ask("put", "default", "kept").strip()
+        job = container.ask("put", "kept").strip()
         assert container.ask("peek", job) == "kept"
         assert "worker" in container.ask("workers")  # by the control socket
         assert container.stop() == 0

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by tools/package: builds the container image into $OUT, without a registry.
+# Sourced by tools/package: builds the container image, or the context of its Containerfile, in $OUT without a registry.
 #
 # The image has Debian's Python, for which pip chooses the wheels of the dependencies, so the Python of this machine
 # may be another one. The package's own wheel is built here and needs a libc that is at least as old as the image's.
@@ -61,9 +61,10 @@ image_packages() {
 image_context() {
     image_root "$1/root.tar"
     image_packages "$WORK/files"
-    install -d -m 700 "$WORK/data/var/lib/beanstalkd-py"
+    install -d -m 700 "$WORK/data/var/lib/beanstalkd-py" "$WORK/data/var/lib/beanstalkd-py.history"
     tar -C "$WORK/files" --sort=name --owner=0 --group=0 -cf "$1/packages.tar" usr etc
-    tar -C "$WORK/data" --owner="$USER_ID" --group="$USER_ID" -rf "$1/packages.tar" var/lib/beanstalkd-py
+    tar -C "$WORK/data" --owner="$USER_ID" --group="$USER_ID" -rf "$1/packages.tar" \
+        var/lib/beanstalkd-py var/lib/beanstalkd-py.history
     cp "$ROOT/tools/packagelib/Containerfile" "$1"
 }
 
@@ -72,13 +73,26 @@ image_buildah() {
     buildah --root "$WORK/storage" --runroot "$WORK/run" --storage-driver vfs "$@"
 }
 
+image_build() {
+    say "building $IMAGE"
+    # The format of Docker, because OCI's has no health check.
+    image_buildah build --quiet --isolation chroot --format docker --layers=false --network host \
+        --tag "$IMAGE" "$1" >/dev/null
+    rm -f "$ARCHIVE"
+    image_buildah push --quiet "$IMAGE" "docker-archive:$ARCHIVE:$IMAGE"
+    say "built ${ARCHIVE#"$ROOT"/}"
+}
+
 umask 022
-mkdir "$WORK/context"
-image_context "$WORK/context"
-say "building $IMAGE"
-# The format of Docker, because OCI's has no health check.
-image_buildah build --quiet --isolation chroot --format docker --layers=false --network host \
-    --tag "$IMAGE" "$WORK/context" >/dev/null
-rm -f "$ARCHIVE"
-image_buildah push --quiet "$IMAGE" "docker-archive:$ARCHIVE:$IMAGE"
-say "built ${ARCHIVE#"$ROOT"/}"
+case "$1" in
+image)
+    mkdir "$WORK/context"
+    image_context "$WORK/context"
+    image_build "$WORK/context"
+    ;;
+image-context)
+    mkdir -p "$OUT/image-context"
+    image_context "$OUT/image-context"
+    say "built ${OUT#"$ROOT"/}/image-context"
+    ;;
+esac
