@@ -51,7 +51,7 @@ image_packages() {
     mkdir -p "$1/usr/bin" "$1/etc" "$1/tmp"
     { echo '#!/usr/bin/python3 -P' && tail -n +2 "$library/bin/beanstalkd-py"; } >"$1/usr/bin/beanstalkd-py"
     chmod 755 "$1/usr/bin/beanstalkd-py"
-    rm -r "$library/bin" "$library/gevent/tests"
+    rm -r "${library:?}/bin" "$library/gevent/tests"
     printf '%s\n' root:x:0:0::/:/usr/sbin/nologin \
         "beanstalkd-py:x:$USER_ID:$USER_ID::/var/lib/beanstalkd-py:/usr/sbin/nologin" >"$1/etc/passwd"
     printf '%s\n' root:x:0: "beanstalkd-py:x:$USER_ID:" >"$1/etc/group"
