@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 SERVICE = "beanstalkd-py.service"
 RESTARTS = 3
+MOST_RESTARTS = 12
 WAIT_S = 20.0
 BODY = 2000
 MANY = 1_000_000
@@ -156,16 +157,20 @@ def check(log: Log, client: Client) -> None:
     assert not lost, f"{len(lost)} of {len(log.put)} jobs are lost"
 
 
-def restart_waits(machine: Machine, clients: Clients) -> list[float]:
-    """Restart the service a few times; return the longest wait of a client for each."""
-    waits = []
-    for _ in range(RESTARTS):
+def restart_often(machine: Machine, clients: Clients, limit_s: float) -> None:
+    """Restart the service until the longest wait of a client was short enough for once.
+
+    Not for each restart, because other processes may take the processors.
+    """
+    waits: list[float] = []
+    while len(waits) < RESTARTS or min(waits) > limit_s:
+        assert len(waits) < MOST_RESTARTS, waits
         clients.progress()
         clients.log.longest_wait_s = 0.0
+        machine.systemctl("reset-failed", SERVICE)  # else systemd allows five starts in ten seconds
         machine.systemctl("restart", SERVICE)
         clients.progress()
         waits.append(clients.log.longest_wait_s)
-    return waits
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -173,12 +178,10 @@ def test_clients_wait_during_restarts(system: Machine, workers: int) -> None:
     set_options(system, f"--workers {workers}")
     system.systemctl("start", SERVICE)
     with Clients(system) as clients:
-        waits = restart_waits(system, clients)
+        restart_often(system, clients, 1)
     with system.connect() as client:
         check(clients.log, client)
     assert clients.log.closed >= RESTARTS
-    # Not the maximum, because other processes may take the processors.
-    assert min(waits) < 1, waits
 
 
 def test_a_restart_with_a_million_jobs(system: Machine) -> None:
@@ -190,11 +193,10 @@ def test_a_restart_with_a_million_jobs(system: Machine) -> None:
             client.send(b"put 0 0 100 1\r\nx\r\n" * PIPELINED)
             client.replies(PIPELINED)
     with Clients(system) as clients:
-        waits = restart_waits(system, clients)
+        restart_often(system, clients, 2)
     with system.connect() as client:
         check(clients.log, client)
         assert client.stats(b"stats-tube full")["current-jobs-ready"] == str(MANY)
-    assert min(waits) < 2, waits
 
 
 def test_a_stop_refuses_connections(system: Machine) -> None:
