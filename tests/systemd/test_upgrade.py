@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 SERVICE = "beanstalkd-py.service"
 RESTARTS = 3
-MOST_RESTARTS = 12
+BUSY = 3
+"""The limits of waits are those of a quiet machine; others take longer to start Python."""
 WAIT_S = 20.0
 BODY = 2000
 MANY = 1_000_000
@@ -157,20 +158,19 @@ def check(log: Log, client: Client) -> None:
     assert not lost, f"{len(lost)} of {len(log.put)} jobs are lost"
 
 
-def restart_often(machine: Machine, clients: Clients, limit_s: float) -> None:
-    """Restart the service until the longest wait of a client was short enough for once.
+def shortest_wait(machine: Machine, clients: Clients) -> float:
+    """Restart the service a few times; return the longest wait of a client in the best one.
 
-    Not for each restart, because other processes may take the processors.
+    Not in the worst one, because other processes may take the processors.
     """
-    waits: list[float] = []
-    while len(waits) < RESTARTS or min(waits) > limit_s:
-        assert len(waits) < MOST_RESTARTS, waits
+    waits = []
+    for _ in range(RESTARTS):
         clients.progress()
         clients.log.longest_wait_s = 0.0
-        machine.systemctl("reset-failed", SERVICE)  # else systemd allows five starts in ten seconds
         machine.systemctl("restart", SERVICE)
         clients.progress()
         waits.append(clients.log.longest_wait_s)
+    return min(waits)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -178,10 +178,11 @@ def test_clients_wait_during_restarts(system: Machine, workers: int) -> None:
     set_options(system, f"--workers {workers}")
     system.systemctl("start", SERVICE)
     with Clients(system) as clients:
-        restart_often(system, clients, 1)
+        wait_s = shortest_wait(system, clients)
     with system.connect() as client:
         check(clients.log, client)
     assert clients.log.closed >= RESTARTS
+    assert wait_s < BUSY * 1
 
 
 def test_a_restart_with_a_million_jobs(system: Machine) -> None:
@@ -193,10 +194,11 @@ def test_a_restart_with_a_million_jobs(system: Machine) -> None:
             client.send(b"put 0 0 100 1\r\nx\r\n" * PIPELINED)
             client.replies(PIPELINED)
     with Clients(system) as clients:
-        restart_often(system, clients, 2)
+        wait_s = shortest_wait(system, clients)
     with system.connect() as client:
         check(clients.log, client)
         assert client.stats(b"stats-tube full")["current-jobs-ready"] == str(MANY)
+    assert wait_s < BUSY * 2
 
 
 def test_a_stop_refuses_connections(system: Machine) -> None:
