@@ -43,7 +43,7 @@ FINISH_BUDGET_NS = 1_000_000
 FINISH_CHECK_S = 0.002
 FINISH_LIMIT_S = 2.0
 """How long a stop waits for clients that read their replies slowly."""
-STALL_LIMIT_S = 0.3
+STALL_LIMIT_S = 0.5
 """How long it waits while no client reads."""
 
 
