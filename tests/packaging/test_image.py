@@ -168,6 +168,7 @@ def test_jobs_outlive_the_container(image: Image, tmp_path: Path) -> None:
         job = container.ask("put", "kept").strip()
         assert container.ask("peek", job) == "kept"
         assert "worker" in container.ask("workers")  # by the control socket
+        container.ask("reload")
         assert container.stop() == 0
         assert "Traceback" not in container.log.read_text()
     with running(image, tmp_path / "one") as container:
