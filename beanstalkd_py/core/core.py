@@ -113,6 +113,14 @@ class Core:
         """
         self._check(lib.bs_core_recover(self._core, c_now(now)))
 
+    def end_commands(self) -> None:
+        """Execute no command of a client from now on. Replies still leave."""
+        lib.bs_core_end_commands(self._core)
+
+    def unsent(self) -> int:
+        """Return 0 if `stop` would cut no reply, else a number that changes as replies leave."""
+        return lib.bs_core_unsent(self._core)
+
     def stop(self) -> None:
         self._check(lib.bs_core_stop(self._core))
 

@@ -37,8 +37,15 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now);
 /* Opens config.binlog_dir: takes its lock, reads its files, starts a new file. Without a folder it does nothing. */
 int bs_core_recover(bs_core *core, bs_now now);
 
+/* From now on, executes no command of a client, only those that other workers have sent. Replies still leave. */
+void bs_core_end_commands(bs_core *core);
+
+/* Returns how many bytes of replies the systems of the clients have not received, plus the number of replies that other
+ * workers still have to send. If it is 0 after bs_core_end_commands, bs_core_stop cuts no reply. */
+uint64_t bs_core_unsent(const bs_core *core);
+
 /* Stops in order: writes and syncs everything, sends the replies that waited for it, cuts the last file, releases the
- * lock. 0 or BS_ERR_BINLOG. */
+ * lock. Discards unread input, because its close would be a reset. 0 or BS_ERR_BINLOG. */
 int bs_core_stop(bs_core *core);
 
 /* Frees everything and closes every descriptor of the core. Writes nothing. */

@@ -19,7 +19,7 @@ enum { COMMANDS_PER_TURN = 1024 };
 bool bs_stream_blocked(const bs_server *server, const bs_session *session)
 {
     return session->waiting || session->parked || session->stalled || session->closing || session->broken ||
-           bs_bytes_length(&session->out) > server->limits.output;
+           bs_bytes_length(&session->out) > server->limits.output || (server->ending && !session->proxy);
 }
 
 /* The CR of the first CR LF, or NULL. */

@@ -1,7 +1,7 @@
 /* Cuts a session's bytes into commands: lines, bodies, bytes to skip; in any pieces.
  *
- * A session that waits, is parked or stalled, or has too much unread output executes nothing. Its input is kept until
- * bs_stream_resume.
+ * A session that waits, is parked or stalled, or has too much unread output executes nothing, nor does any client of
+ * a server that ends. Its input is kept until bs_stream_resume.
  */
 #ifndef BS_STREAM_H
 #define BS_STREAM_H

@@ -1,10 +1,12 @@
 #include "runtime/connection.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,7 +23,10 @@
 #include "workers/remote_moves.h"
 #include "workers/reserve_requests.h"
 
-enum { FDS_PER_MESSAGE = 64 };
+enum {
+    FDS_PER_MESSAGE = 64,
+    RECEIVES_AT_STOP = 256 /* from a client, so that none that keeps sending delays the stop */
+};
 
 /* --- adopting sockets ------------------------------------------------------------------------------------- */
 
@@ -294,4 +299,39 @@ void bs_core_end_session(bs_core *core, bs_session *session, bs_now now)
     bs_queue_close(&core->server.queue, session, now);
     if (fd >= 0)
         (void)close(fd); /* last, so that a client that reads the end finds the session gone */
+}
+
+/* --- the end of the server -------------------------------------------------------------------------------- */
+
+void bs_core_end_commands(bs_core *core)
+{
+    core->server.ending = true;
+    bs_core_wake(core);
+}
+
+uint64_t bs_core_unsent(const bs_core *core)
+{
+    const bs_sessions *sessions = &core->server.queue.sessions;
+    uint64_t unsent = 0;
+    for (uint32_t i = 0; i < sessions->count; i++) {
+        const bs_session *session = sessions->slots[i];
+        if (!session || session->fd < 0 || session->broken)
+            continue;
+        int in_kernel = 0;
+        if (ioctl(session->fd, SIOCOUTQ, &in_kernel) != 0)
+            in_kernel = 0; /* the connection is gone */
+        unsent += bs_bytes_length(&session->out) + (uint64_t)in_kernel + bs_remote_outstanding(session);
+    }
+    return unsent;
+}
+
+void bs_connections_discard_input(bs_core *core)
+{
+    const bs_sessions *sessions = &core->server.queue.sessions;
+    for (uint32_t i = 0; i < sessions->count; i++) {
+        const bs_session *session = sessions->slots[i];
+        for (int n = 0; session && session->fd >= 0 && n < RECEIVES_AT_STOP; n++)
+            if (recv(session->fd, core->received, sizeof core->received, MSG_DONTWAIT) <= 0)
+                break;
+    }
 }

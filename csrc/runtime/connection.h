@@ -37,4 +37,7 @@ void bs_core_resume_sessions(bs_core *core, bs_now now);
 /* Wakes Python's event loop, so that it calls bs_core_run, which then starts with a round. */
 void bs_core_wake(bs_core *core);
 
+/* Discards the unread input of all clients. */
+void bs_connections_discard_input(bs_core *core);
+
 #endif

@@ -314,6 +314,7 @@ int bs_core_stop(bs_core *core)
         return BS_ERR_BINLOG;
     if (bs_round_stop(core, now) != 0)
         return BS_ERR_BINLOG;
+    bs_connections_discard_input(core);
     bs_binlog_free(core->binlog);
     core->binlog = NULL;
     core->server.queue.binlog = NULL;

@@ -141,6 +141,7 @@ struct bs_server {
     int64_t latest; /* mono; of the last command (command_stream.c) */
     bs_latency latency;
     int64_t timeouts_checked; /* mono; of the last check */
+    bool ending;              /* clients execute nothing any more (bs_core_end_commands) */
     bs_barriers barriers;
     void (*resume)(bs_server *server, bs_session *session, bs_now now); /* bs_stream_resume */
 };

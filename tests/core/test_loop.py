@@ -81,3 +81,23 @@ def test_clients_that_wait_for_their_reply_all_get_it(core: Core, crowd: int) ->
                 core.run(5 * MILLISECOND, linger=True)
     for task in tasks:
         task.result()  # raises TimeoutError for a client that was forgotten
+
+
+def test_no_command_is_executed_after_the_end_of_commands(core: Core) -> None:
+    """Unread replies count as unsent, and a stop discards input that it has not executed."""
+    client = adopt(core)
+    client.sendall(PUT)
+    while core.unsent() == 0:
+        core.run(MILLISECOND, linger=True)
+    assert client.recv(100) == b"INSERTED 1\r\n"
+    assert core.unsent() == 0
+    client.sendall(PUT[:-3])
+    core.run(MILLISECOND, linger=True)
+    core.end_commands()
+    client.sendall(PUT[-3:] + PUT)
+    for _ in range(5):
+        core.run(MILLISECOND, linger=True)
+    assert core.unsent() == 0
+    core.stop()
+    core.close()
+    assert client.recv(100) == b"", "a close with unread input is a reset"

@@ -26,6 +26,7 @@ OTHER_OPTIONS = {
         "--spark",
         "--rocketmq",
         "--oldest-spark",
+        "--packaging",
         "--all",
         "--timelines",
         "--interactive",

@@ -90,13 +90,17 @@ class Machine:
         command = ["journalctl", "--no-pager", "--lines=60", "--output=cat", *words]
         return self.run(*command, check=False).stdout
 
+    def enter_network(self) -> None:
+        """Move this thread inside. Its sockets stay in the namespace in which it has made them."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        with Path(f"/proc/{self._leader}/ns/net").open() as network:
+            assert libc.setns(network.fileno(), CLONE_NEWNET) == 0, ctypes.get_errno()
+
     def connect(self, port: int = 11300) -> Client:
-        """Connect from inside; sockets stay in the network namespace of their creation."""
+        """Connect from inside."""
 
         def connect() -> Client:
-            libc = ctypes.CDLL(None, use_errno=True)
-            with Path(f"/proc/{self._leader}/ns/net").open() as network:
-                assert libc.setns(network.fileno(), CLONE_NEWNET) == 0, ctypes.get_errno()
+            self.enter_network()
             return Client(port)
 
         with ThreadPoolExecutor(1) as pool:

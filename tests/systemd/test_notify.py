@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,9 +76,9 @@ def test_from_start_to_stop(manager: Manager, tmp_path: Path, workers: int) -> N
     with ours("--workers", str(workers), "-b", tmp_path / "jobs") as server:
         ready = manager.until("READY", "1")
         assert ready["STATUS"] == f"serving with {workers} of {counted(workers, 'worker')}"
-        assert all(
-            "EXTEND_TIMEOUT_USEC" in one for one in manager.received[:-1] if "READY" not in one
-        )
+        stored, *progress = manager.received[:-1]
+        assert stored == {"FDSTORE": "1", "FDNAME": "kept-listener"}
+        assert all("EXTEND_TIMEOUT_USEC" in one for one in progress)
         server.signal(signal.SIGUSR1)
         manager.until("STATUS", "draining with")
         with connect(f"127.0.0.1:{server.port}") as control:
@@ -84,6 +86,17 @@ def test_from_start_to_stop(manager: Manager, tmp_path: Path, workers: int) -> N
         manager.until("STATUS", "serving with")
         assert server.stop() == 0
         manager.until("STOPPING", "1")
+
+
+def test_the_file_of_a_unix_socket_is_not_kept(manager: Manager, tmp_path: Path) -> None:
+    """So systemd must not keep its socket, either."""
+    path = tmp_path / "socket"
+    command = [sys.executable, "-m", "beanstalkd_py", "serve", "-l", f"unix:{path}"]
+    with subprocess.Popen([*command, "--workers", "1"]) as server:
+        manager.until("READY", "1")
+        server.terminate()
+    assert not path.exists()
+    assert not any("FDSTORE" in message for message in manager.received)
 
 
 def test_ready_comes_when_clients_are_served(manager: Manager) -> None:

@@ -1,4 +1,4 @@
-"""Listening sockets: bound here or passed by systemd.
+"""Listening sockets: bound here, passed by a socket unit, or kept by systemd over a restart.
 
 Does not import gevent, so that the server listens before slow imports.
 """
@@ -10,8 +10,8 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from beanstalkd_py import errors
 from beanstalkd_py.server.accept.addresses import Address, InetAddress, UnixAddress
@@ -20,6 +20,8 @@ BACKLOG = 4096
 """Connections that the kernel queues during recovery; somaxconn limits it."""
 
 FIRST_PASSED_FD = 3
+KEPT_NAME = "kept-listener"
+"""The name of sockets in the file descriptor store of the service, see `Notifier.store`."""
 
 
 class Listener:
@@ -81,14 +83,54 @@ def bind(address: Address, *, listening: bool = True) -> Listener:
     return _bind_inet(address, listening)
 
 
-def passed_listeners(environ: Mapping[str, str], pid: int) -> list[Listener]:
+@dataclass(slots=True)
+class PassedListeners:
+    """The sockets of a socket unit, and those that the last process of the service has stored."""
+
+    activated: list[Listener] = field(default_factory=list)
+    kept: list[Listener] = field(default_factory=list)
+
+    def take_kept(self, address: Address) -> Listener | None:
+        """Return a kept socket with this address, which belongs to the caller from now on."""
+        if not self.kept or isinstance(address, UnixAddress):
+            return None
+        names = [(family, name) for family, _, _, _, name in _resolve(address)]
+        for listener in self.kept:
+            if (listener.socket.family, listener.socket.getsockname()) in names:
+                self.kept.remove(listener)
+                return listener
+        return None
+
+    def close_kept(self) -> None:
+        """Stop listening on the kept sockets that nobody has taken."""
+        for listener in self.kept:
+            # Not only a close, because systemd has the socket, too. It drops a socket that was shut
+            # down.
+            with contextlib.suppress(OSError):
+                listener.socket.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        self.kept.clear()
+
+
+def passed_listeners(environ: Mapping[str, str], pid: int) -> PassedListeners:
     """Return the sockets that systemd passed to this process. Raises AddressError."""
+    passed = PassedListeners()
     if environ.get("LISTEN_PID") != str(pid):
-        return []
+        return passed
     text = environ.get("LISTEN_FDS", "")
     if not text.isascii() or not text.isdigit():
         raise errors.AddressError(f"LISTEN_FDS is {text!r}, not a number")
-    return [_passed(fd) for fd in range(FIRST_PASSED_FD, FIRST_PASSED_FD + int(text))]
+    names = environ.get("LISTEN_FDNAMES", "").split(":")
+    for index in range(int(text)):
+        is_kept = names[index : index + 1] == [KEPT_NAME]
+        try:
+            listener = _passed(FIRST_PASSED_FD + index)
+        except errors.AddressError:
+            if not is_kept:
+                raise
+            continue  # it was shut down, and systemd has not dropped it yet
+        (passed.kept if is_kept else passed.activated).append(listener)
+    return passed
 
 
 def _passed(fd: int) -> Listener:
@@ -108,23 +150,27 @@ def _passed(fd: int) -> Listener:
 
 
 def _bind_inet(address: InetAddress, listening: bool) -> Listener:
-    try:
-        # Encode here, because getaddrinfo imports the slow codec "idna" for str.
-        host = address.host.encode() if address.host.isascii() else address.host
-        resolved = socket.getaddrinfo(
-            host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise errors.AddressError(f"cannot listen on {address}: {reason}") from error
     failure: OSError | None = None
-    for family, kind, protocol, _, sockaddr in resolved:
+    for family, kind, protocol, _, sockaddr in _resolve(address):
         try:
             return _listen_inet(family, kind, protocol, sockaddr, listening)
         except OSError as error:
             failure = error
     reason = failure.strerror if failure is not None else "the host name has no address"
     raise errors.AddressError(f"cannot listen on {address}: {reason}") from failure
+
+
+def _resolve(address: InetAddress) -> Sequence[tuple[int, int, int, str, tuple[object, ...]]]:
+    """Return the results of getaddrinfo. Raises AddressError."""
+    try:
+        # Encode here, because getaddrinfo imports the slow codec "idna" for str.
+        host = address.host.encode() if address.host.isascii() else address.host
+        return socket.getaddrinfo(
+            host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise errors.AddressError(f"cannot listen on {address}: {reason}") from error
 
 
 def _listen_inet(

@@ -70,6 +70,8 @@ CONSOLE_NAME = "console"
 IMPORT_DELAY_S = 1.0
 """The delay before the import of the option parser, so that it does not delay first clients."""
 KEEPALIVES_PER_WATCHDOG_LIMIT = 4
+FINISH_LIMIT_S = 4.0
+"""How long a stop waits until workers have sent all replies; they have a limit of their own."""
 
 
 class ParentLoop:
@@ -280,12 +282,26 @@ class ParentLoop:
         if self.replicator is not None:
             self.replicator.wait_for(POLICIES)
 
-    def _stop(self) -> None:
+    def _stop(self, send_replies: bool = True) -> None:
         self._stopping = True
         self._notifier.stopping()
         if self.scheduler is not None:
             self.scheduler.stop()
         self._stop_accepting()
+        if send_replies:
+            self._spawn(self._finish_workers)
+        else:
+            self._stop_workers()
+
+    def _finish_workers(self) -> None:
+        """Let clients receive all replies, and stop the workers."""
+        for worker in self._workers:
+            worker.finish()
+        # Together, because a client of one worker may wait for the reply of another one.
+        gevent.wait([worker.finished for worker in self._workers], timeout=FINISH_LIMIT_S)
+        self._stop_workers()
+
+    def _stop_workers(self) -> None:
         for worker in self._workers:
             worker.stop()
 
@@ -490,7 +506,7 @@ class ParentLoop:
         set_lease_end(self._shared.pointer, LEASE_ENDED)
         self._status = self._status or status
         if not self._stopping:
-            self._stop()
+            self._stop(send_replies=False)
 
     def worker_ready(self, worker: WorkerSupervisor) -> None:
         """Hand connections to the worker. Accepting starts when all workers have been ready."""

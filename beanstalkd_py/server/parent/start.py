@@ -21,8 +21,14 @@ from beanstalkd_py import errors
 from beanstalkd_py.core.tube_policy import TubePolicy
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept import listeners
-from beanstalkd_py.server.accept.addresses import parse_address, parse_endpoint, parse_host_port
-from beanstalkd_py.server.accept.listeners import Sockets
+from beanstalkd_py.server.accept.addresses import (
+    Address,
+    InetAddress,
+    parse_address,
+    parse_endpoint,
+    parse_host_port,
+)
+from beanstalkd_py.server.accept.listeners import KEPT_NAME, Listener, PassedListeners, Sockets
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.parent.systemd_notify import Notifier, notifier_from_environment
 from beanstalkd_py.server.process import privileges
@@ -170,13 +176,13 @@ def serve(
     descriptors = privileges.raise_descriptor_limit()
     user = privileges.find_user(options.user) if options.user is not None else None
     passed = listeners.passed_listeners(os.environ, os.getpid())
-    sockets = Sockets(passed or [listeners.bind(parse_address(options.listen, options.port))])
+    sockets = _open_client_sockets(options, passed, notifier)
     setup = ServerSetup(options, reread, import_reread, signals, notifier, descriptors, sockets)
     from beanstalkd_py.server.logging.setup import LOGGER, flush_log, set_up_logging
 
     try:
         set_up_logging(options.verbosity, options.log_format)
-        if passed and options.address_given:
+        if passed.activated and options.address_given:
             LOGGER.warning(
                 "options -l and -p are ignored: systemd has passed the sockets to listen on"
             )
@@ -208,6 +214,38 @@ def serve(
         flush_log()
 
 
+def _open_client_sockets(
+    options: ServeOptions, passed: PassedListeners, notifier: Notifier
+) -> Sockets:
+    """Take the sockets that systemd has kept, stop listening on the others, and bind new ones.
+
+    In this order, because the address of a new socket may overlap with that of a kept one.
+    """
+    addresses: list[Address] = []
+    if not passed.activated:
+        addresses.append(parse_address(options.listen, options.port))
+    if options.tls_listen is not None:
+        addresses.append(parse_host_port(options.tls_listen, "--tls-listen"))
+    kept = [passed.take_kept(address) for address in addresses]
+    passed.close_kept()
+
+    def open_next() -> Listener:
+        listener, address = kept.pop(0), addresses.pop(0)
+        if listener is None:
+            listener = listeners.bind(address)
+            if isinstance(address, InetAddress):  # the server removes the file of a Unix socket
+                notifier.store(KEPT_NAME, listener.socket)
+        return listener
+
+    sockets = Sockets(passed.activated or [open_next()])
+    try:
+        sockets.tls = open_next() if addresses else None
+    except errors.AddressError:
+        sockets.close()
+        raise
+    return sockets
+
+
 def _unreadable_python(user: struct_passwd, reason: str) -> errors.WorkerError:
     text = f"user {user.pw_name} cannot read the Python installation {sys.base_prefix}: {reason}"
     return errors.WorkerError(text, EXIT_ERROR)
@@ -235,7 +273,6 @@ def _open_other_sockets(setup: ServerSetup, user: struct_passwd | None) -> None:
         from beanstalkd_py.server.tls.certificates import read_certificates
 
         setup.certificates = read_certificates(options)
-        sockets.tls = listeners.bind(parse_host_port(options.tls_listen, "--tls-listen"))
         LOGGER.info("listening on %s for TLS", sockets.tls)
     control = open_control(options.control, sockets.clients[0], user)
     if isinstance(control, str):

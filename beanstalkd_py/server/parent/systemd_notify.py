@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 
 START_EXTENSION_S = 60
 """The start timeout after each message of `starting`."""
@@ -42,14 +42,23 @@ class Notifier:
     def alive(self) -> None:
         self._send("WATCHDOG=1")
 
-    def _send(self, *lines: str) -> None:
+    def store(self, name: str, sock: socket.socket) -> None:
+        """Let the manager keep the socket, and pass it to the next process of the service.
+
+        The manager drops it when the service has stopped, or when the socket was shut down.
+        """
+        self._send("FDSTORE=1", f"FDNAME={name}", fds=[sock.fileno()])
+
+    def _send(self, *lines: str, fds: Sequence[int] = ()) -> None:
         if self._address is None:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 # A manager that does not read must not block the server.
                 sender.setblocking(False)
-                sender.sendto("\n".join(lines).encode(), self._address)
+                sender.connect(self._address)
+                data = "\n".join(lines).encode()
+                socket.send_fds(sender, [data], list(fds)) if fds else sender.send(data)
         except OSError:
             pass  # the manager is gone
 

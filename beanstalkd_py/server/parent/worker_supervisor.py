@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gevent
-from gevent.event import AsyncResult
+from gevent.event import AsyncResult, Event
 
 from beanstalkd_py import errors
 from beanstalkd_py.core.step_results import CompactStep, StepOutcome, TruncateStep
@@ -44,6 +44,8 @@ class WorkerSupervisor(Supervisor):
         self.index = process.index
         self.process = process
         self._parent = parent
+        self.finished = Event()
+        """Whether no reply has to leave before a stop."""
         self._failed_status: int | None = None
         self._peer_sockets: dict[int, socket.socket] = {}
         self._requests: dict[int, AsyncResult[Any]] = {}
@@ -52,6 +54,12 @@ class WorkerSupervisor(Supervisor):
     def status(self) -> WorkerStatus:
         since_s = time.monotonic() - self._since_mono
         return WorkerStatus(self.index, self.state, since_s, self.pid, self._restarts)
+
+    def finish(self) -> None:
+        """Let the worker execute no further command, and send all replies before `stop`."""
+        self.finished.clear()
+        if not (self.ready and self.send_message(channel.FINISH)):
+            self.finished.set()
 
     def stop(self) -> None:
         """Stop the worker for good, without waiting for its end."""
@@ -155,6 +163,8 @@ class WorkerSupervisor(Supervisor):
             case [channel.ANSWER, int(number), list(result)]:
                 if number in self._requests:
                     self._requests[number].set(result)
+            case [channel.FINISHED]:
+                self.finished.set()
             case [channel.STOPPED]:
                 self._parent.worker_stopped()
             case [channel.FAILED, int(status), str(text)]:
@@ -193,6 +203,7 @@ class WorkerSupervisor(Supervisor):
 
     def _reset(self) -> None:
         super()._reset()
+        self.finished.set()
         for response in self._requests.values():
             response.set(None)
         for peer in list(self._peer_sockets):

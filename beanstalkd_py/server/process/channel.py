@@ -15,8 +15,10 @@ closes its end, which the other side reads as the end of messages.
                     ["begin"]               to the replicator, after these
                     ["console", {...}]      to the console, with its listening socket: ConsoleConfig
                     ["ping"], ["stop"]
+                    ["finish"]              to a worker: execute no command of a client any more
                     ["primary"]             to a replicated worker: this server may serve
     to the parent   ["ready"], ["failed", status, text], ["pong"]
+                    ["finished"]            of a worker: clients have received their replies
                     ["stopped"]             of a worker: everything is on disk and all replies are
                                             sent; the end of a large process takes a while
                     ["answer", number, result]
@@ -55,6 +57,8 @@ PING = "ping"
 STOP = "stop"
 READY = "ready"
 STOPPED = "stopped"
+FINISH = "finish"
+FINISHED = "finished"
 FAILED = "failed"
 PONG = "pong"
 CONNECTION = "connection"

@@ -6,6 +6,7 @@ It has three greenlets: one runs the core, one reads the channel, one does perio
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,6 +38,13 @@ EXTERNAL, FATAL = int(Run.EXTERNAL), int(Run.FATAL)
 BUDGET_NS = 50_000_000
 """How long the core may run, including its wait for input, before other greenlets run."""
 PERIOD_S = 0.25
+FINISH_BUDGET_NS = 1_000_000
+"""The budget after FINISH, because the stop waits for the other greenlets."""
+FINISH_CHECK_S = 0.002
+FINISH_LIMIT_S = 2.0
+"""How long a stop waits for clients that read their replies slowly."""
+STALL_LIMIT_S = 0.5
+"""How long it waits while no client reads."""
 
 
 class WorkerLoop:
@@ -65,6 +73,7 @@ class WorkerLoop:
             "tube_stats": partial(tube_stats.read_page, core),
         }
         self._stopped = False
+        self._budget_ns = BUDGET_NS
 
     def run(self) -> int:
         """Serve clients; return the exit status of the worker."""
@@ -84,7 +93,7 @@ class WorkerLoop:
             ready.wait()
             wants = MORE
             while wants & MORE:
-                wants = core.run(BUDGET_NS, linger=True)
+                wants = core.run(self._budget_ns, linger=True)
                 if wants & EVENTS:
                     self._handle_events()
                 if wants & FATAL:
@@ -123,6 +132,10 @@ class WorkerLoop:
                 self._stopped = True
             case [channel.STOP]:
                 self._stopped = True
+            case [channel.FINISH]:
+                self._core.end_commands()
+                self._budget_ns = FINISH_BUDGET_NS
+                gevent.spawn(partial(exit_on_error, self._report_finished, "worker"))
             case [channel.PING]:
                 self._parent.send(channel.PONG)
             case [channel.CHANGE, dict(values)]:
@@ -134,6 +147,19 @@ class WorkerLoop:
                 self._upcalls.add_peer(shard, fd)
             case _:
                 LOGGER.warning("ignored an unknown message of the parent")
+
+    def _report_finished(self) -> None:
+        """Report to the parent when all replies have left, or when no client reads the others."""
+        begin_mono = progress_mono = now_mono = time.monotonic()
+        last = 0
+        while (unsent := self._core.unsent()) > 0:
+            now_mono = time.monotonic()
+            if unsent != last:
+                last, progress_mono = unsent, now_mono
+            if now_mono - begin_mono > FINISH_LIMIT_S or now_mono - progress_mono > STALL_LIMIT_S:
+                break
+            gevent.sleep(FINISH_CHECK_S)
+        self._parent.send(channel.FINISHED)
 
     def _change(self, options: ServeOptions) -> None:
         self._core.change(options.max_job_size, options.sync_interval_ns)
