@@ -184,7 +184,7 @@ debian_python() {
         sed -i "s#/usr/share/python-wheels#$root&#" "$root/usr/lib/python$1"/_sysconfig*
         cat >"$root/usr/bin/python" <<SCRIPT
 #!/bin/sh
-exec $root/usr/lib/*/ld-linux-*.so.* --argv0 "\$0" --library-path "\$(echo $root/usr/lib/*-linux-gnu)" \
+exec $(echo "$root"/usr/lib/*/ld-linux-*.so.*) --argv0 "\$0" --library-path $(echo "$root"/usr/lib/*-linux-gnu) \
     $root/usr/bin/python$1 "\$@"
 SCRIPT
         chmod +x "$root/usr/bin/python"
