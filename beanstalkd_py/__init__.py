@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 PROTOCOL_VERSION = "1.13"
 """The compatible version of C beanstalkd; clients parse it in `stats` as X.Y."""

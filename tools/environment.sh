@@ -16,7 +16,7 @@ hash_of_package() {
     (
         cd "$ROOT" || exit
         find csrc beanstalkd_py pyspark_*.py pyproject.toml setup.py MANIFEST.in -type f \
-            ! -path '*/__pycache__/*' ! -name '*.so' ! -name '*.o' -print0 |
+            ! -path '*/__pycache__/*' ! -path 'beanstalkd_py/*.c' ! -name '*.so' ! -name '*.o' -print0 |
             sort -z | xargs -0 sha256sum | hash_of_stdin
     )
 }
@@ -87,6 +87,9 @@ ensure_system() {
 
 stamp_is() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
 
+# The interpreter of new environments.
+PYTHON=python3
+
 # ensure_environment FOLDER [EXTRA [BASE]]: installs the package of this tree with its extra into FOLDER. With the
 # environment BASE, which is up to date, FOLDER has the package only, and BASE the dependencies.
 ensure_environment() {
@@ -122,8 +125,8 @@ has_dependencies() {
 build_environment() {
     local folder=$1 extra=$2 dependencies=$3 package=$4 base=$5
     if ! "$folder/bin/python" -c 'import pip' 2>/dev/null; then
-        say "creating ${folder#"$ROOT"/} with $(python3 --version)"
-        python3 -m venv --clear ${base:+--without-pip} "$folder"
+        say "creating ${folder#"$ROOT"/} with $("$PYTHON" --version)"
+        "$PYTHON" -m venv --clear ${base:+--without-pip} "$folder"
     fi
     if [ -n "$base" ]; then
         packages_of "$base" >"$(packages_of "$folder")/base.pth"
@@ -147,6 +150,59 @@ build_environment() {
     echo "$package" >"$folder/.package"
     say "installed beanstalkd_py $("$folder/bin/python" -P -c 'import beanstalkd_py as b; print(b.__version__)')" \
         "in ${folder#"$ROOT"/}"
+}
+
+# python_of VERSION: prints the path of an interpreter: one of PATH or pyenv, or one that Debian has.
+python_of() {
+    local name
+    for name in "python$1" "$HOME/.pyenv/versions/$1".*/bin/python; do
+        "$name" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null || continue
+        command -v "$name"
+        return
+    done
+    debian_python "$1"
+}
+
+# debian_python VERSION: unpacks the interpreter of another release of Debian, with its C library, and prints the path
+# of a script that runs it on this system.
+debian_python() {
+    local root=$ROOT/build/python-$1 suite
+    case $1 in
+    3.13) suite=trixie ;;
+    3.14) suite=forky ;;
+    *) say "no Python $1: install it, or put it into PATH" && exit 2 ;;
+    esac
+    if [ ! -x "$root/usr/bin/python" ]; then
+        ensure_system mmdebstrap
+        say "unpacking Python $1 of Debian $suite"
+        rm -rf "$root"
+        # A release in development stays on a mirror after the date that it names.
+        mmdebstrap --quiet --variant=extract --include="python$1-venv,python$1-dev,libstdc++6" \
+            --aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$root" http://deb.debian.org/debian
+        # Paths in it are those of a system whose root it is.
+        cp "$root"/usr/include/*-linux-gnu/"python$1/pyconfig.h" "$root/usr/include/python$1/"
+        sed -i "s#/usr/share/python-wheels#$root&#" "$root/usr/lib/python$1"/_sysconfig*
+        cat >"$root/usr/bin/python" <<SCRIPT
+#!/bin/sh
+exec $(echo "$root"/usr/lib/*/ld-linux-*.so.*) --argv0 "\$0" --library-path $(echo "$root"/usr/lib/*-linux-gnu) \
+    $root/usr/bin/python$1 "\$@"
+SCRIPT
+        chmod +x "$root/usr/bin/python"
+    fi
+    echo "$root/usr/bin/python"
+}
+
+# The environment with the programs that build packages.
+PACKAGING=$ROOT/.venv-packaging
+
+ensure_packaging() {
+    local requirements=$ROOT/tools/packagelib/build_requirements.txt
+    stamp_is "$PACKAGING/.dependencies" "$(hash_of_stdin <"$requirements")" && return
+    ensure_system git
+    say "installing the programs that build packages"
+    python3 -m venv --clear "$PACKAGING"
+    "$PACKAGING/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
+    hash_of_stdin <"$requirements" >"$PACKAGING/.dependencies"
 }
 
 packages_of() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,7 +19,6 @@ import click
 from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
 
 PROGRAM = "beanstalkd-py"
-VERSION_TEXT = f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
 _GAP = 2
 """Spaces between two columns of a table."""
 _CLEAR_TO_END = "\x1b[K"
@@ -27,6 +27,18 @@ _CLEAR_BELOW = "\x1b[J"
 _CLEAR_ALL = "\x1b[2J"
 
 Row = Sequence[str | int | float]
+
+
+def _version_text() -> str:
+    """Return the versions, and the commit if the package was built from a checkout or a release."""
+    try:
+        commit = (Path(__file__).parents[1] / "commit.txt").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
+    return f"beanstalkd_py {__version__} (commit {commit.strip()}, beanstalkd {PROTOCOL_VERSION})"
+
+
+VERSION_TEXT = _version_text()
 
 
 @dataclass

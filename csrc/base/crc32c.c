@@ -46,7 +46,7 @@ __attribute__((constructor)) static void prepare(void)
 }
 
 #if defined(__x86_64__)
-#define SSE42 __attribute__((target("sse4.2,pclmul")))
+#define SSE42 __attribute__((target("sse4.2,crc32,pclmul")))
 
 SSE42 static inline uint64_t load(const unsigned char *p)
 {

@@ -20,6 +20,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 USERS_FILES = {"beanstalkd.service", "beanstalkd-py@NAME.service"}
 # Options of other programs, and of tools/.
 OTHER_OPTIONS = {
+    *("--find-links", "--packaging", "--pip-args", "--python"),
     *("--py-files", "--now", "--jobs", "--seed", "--log", "--check", "--binlog-dir", "--quiet"),
     *(
         "--sanitized",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import click
@@ -26,8 +27,9 @@ from beanstalkd_py.plural import counted
 
 
 def _list_jobs_in_help(command: Any) -> Any:
-    lines = "\n".join(f"      {job.name:<15} {job.about}" for job in JOBS.values())
-    command.__doc__ = command.__doc__.replace("JOBS", lines.strip())
+    lines = "\n  ".join(f"{job.name:<15} {job.about}" for job in JOBS.values())
+    # Python 3.13 removes the indentation of docstrings, older ones do not.
+    command.__doc__ = inspect.cleandoc(command.__doc__).replace("JOBS", lines)
     return command
 
 

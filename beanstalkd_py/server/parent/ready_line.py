@@ -10,7 +10,7 @@ from beanstalkd_py.server.options import SYNC_EACH, ServeOptions
 
 
 def ready_line(options: ServeOptions, sockets: Sockets, workers: int) -> str:
-    """Return `ready: version 0.1.0, listening on ..., binlog ..., 2 workers, control socket ...`.
+    """Return `ready: version 0.2.0, listening on ..., binlog ..., 2 workers, control socket ...`.
 
     Programs parse the prefix.
     """

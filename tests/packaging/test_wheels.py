@@ -1,0 +1,206 @@
+"""The wheels and the sdist: their contents, and servers that run from them on each Python."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import servers
+from processes import eventually
+from releases import ROOT, Release, files_of_the_tree, run
+from servers import ours
+
+from beanstalkd_py import __version__
+
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1800)]
+
+MANYLINUX, MUSLLINUX = "manylinux_2_28", "musllinux_1_2"
+HERE, ARM = "x86_64", "aarch64"
+ARCHIVE_S = EMULATED_START_S = 180.0
+EXTENSIONS = ("core/_core", "history/_store", "pipeline/_columns")
+
+
+def found_pythons() -> dict[str, str]:
+    """Return the interpreters of this machine, and that of Debian's next release, by version."""
+    script = 'source tools/environment.sh; for one; do echo "$one $(python_of "$one")"; done'
+    versions = ("3.11", "3.12", "3.13", "3.14")
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *versions],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = dict(line.split() for line in done.stdout.splitlines() if line.count(" ") == 1)
+    return {version: path for version, path in found.items() if path}
+
+
+# --- contents -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", [HERE, ARM])
+@pytest.mark.parametrize("libc", [MANYLINUX, MUSLLINUX])
+def test_auditwheel_agrees_with_the_name(release: Release, libc: str, machine: str) -> None:
+    wheel = release.wheel(f"{libc}_{machine}")
+    assert wheel.name == f"beanstalkd_py-{__version__}-cp311-abi3-{libc}_{machine}.whl"
+    audit = (ROOT / ".venv-packaging/bin/auditwheel", "show")
+    text = " ".join(run(*audit, wheel, cwd=release.folder).split())
+    found = re.search(r'platform tag: "([a-z]+)_(\d+)_(\d+)_(\w+)"', text)
+    assert found is not None, text
+    assert found[1] == libc.partition("_")[0]
+    assert found[4] == machine
+    limit = [int(number) for number in libc.split("_")[1:]]
+    assert [int(found[2]), int(found[3])] <= limit
+
+
+@pytest.mark.parametrize("libc", [MANYLINUX, MUSLLINUX])
+def test_contents_are_those_of_the_tree(release: Release, libc: str) -> None:
+    prefixes = ("beanstalkd_py/", "pyspark_")
+    expected = {
+        name: (ROOT / name).read_bytes()
+        for name in files_of_the_tree()
+        if name.startswith(prefixes) and not name.endswith("vendor/README.md")
+    }
+    with zipfile.ZipFile(release.wheel(f"{libc}_{HERE}")) as wheel:
+        found = {name: wheel.read(name) for name in wheel.namelist() if name.startswith(prefixes)}
+        others = {name.partition("/")[2] for name in wheel.namelist()} - set(found)
+    found.pop("beanstalkd_py/console/static/vendor/README.md")
+    assert found.pop("beanstalkd_py/commit.txt").decode() == f"{release.commit}\n"
+    built = {f"beanstalkd_py/{name}.abi3.so" for name in EXTENSIONS}
+    assert {name for name in found if name.endswith(".so")} == built
+    assert {name: data for name, data in found.items() if name not in built} == expected
+    assert {"data/share/man/man1/beanstalkd-py.1", "licenses/LICENSE"} <= others
+
+
+def test_a_wheel_from_the_sdist_has_the_same_files(release: Release, tmp_path: Path) -> None:
+    """Built with gcc and without a network, as a distribution does."""
+    pip = (ROOT / ".venv-packaging/bin/python", "-m", "pip", "wheel", "--quiet")
+    offline = ("--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path)
+    run(*pip, *offline, release.sdist, cwd=tmp_path, BEANSTALKD_PY_LTO="0")
+    (built,) = tmp_path.glob("*.whl")
+
+    def contents(path: Path) -> dict[str, bytes]:
+        own = re.compile(r".*(\.so|/RECORD|/WHEEL)")
+        with zipfile.ZipFile(path) as wheel:
+            names = wheel.namelist()
+            return {name: b"" if own.fullmatch(name) else wheel.read(name) for name in names}
+
+    assert contents(built) == contents(release.wheel(f"{MANYLINUX}_{HERE}"))
+
+
+def test_the_sdist_has_the_sources_and_documents(release: Release) -> None:
+    with tarfile.open(release.sdist) as archive:
+        found = {member.name.partition("/")[2] for member in archive}
+    shipped = re.compile(r"(csrc|beanstalkd_py|docs|systemd)/.*|[^/.]*\.(md|py|toml|in)|LICENSE")
+    expected = {name for name in files_of_the_tree() if shipped.fullmatch(name)}
+    assert expected <= found
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+def use(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Serve with `program`, send commands and extensions, and read the history."""
+    binlog, store = tmp_path / "binlog", tmp_path / "history"
+    binlog.mkdir()
+    monkeypatch.setenv("TEST_SERVER_COMMAND", f"{program} serve")
+    with ours("-b", binlog, "--history", store) as server, server.connect(30) as client:
+        job = client.put(b"hello")
+        assert client.reserve() == job
+        assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+        assert client.stats()["total-jobs"] == "1"
+        assert b"- list-jobs\n" in client.ask(b"features\r\n")
+        second = client.put(b"second")
+        assert b"{id: %d, state: ready" % second in client.ask(b"list-jobs default any 0 10\r\n")
+        assert client.ask(b"truncate default\r\n") == b"TRUNCATED 1\r\n"
+        third = client.put(b"kept in the binlog")
+
+        def messages() -> str:
+            return run(program, "history", "--store", store, "ls", "default", cwd=tmp_path)
+
+        assert eventually(lambda: store.is_dir() and "truncated" in messages(), ARCHIVE_S)
+    assert f"{third}" in run(program, "binlog", "dump", binlog, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("version", sorted(found_pythons()))
+def test_a_fresh_environment(
+    version: str, release: Release, uv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = tmp_path / "environment"
+    run(found_pythons()[version], "-m", "venv", "--without-pip", environment, cwd=tmp_path)
+    python = environment / "bin/python"
+    wheel = release.wheel(f"{MANYLINUX}_{HERE}")
+    run(uv, "pip", "install", "--quiet", "--python", python, wheel, cwd=tmp_path)
+    program = environment / "bin/beanstalkd-py"
+    expected = f"beanstalkd_py {__version__} (commit {release.commit}, beanstalkd 1.13)\n"
+    assert run(program, "--version", cwd=tmp_path) == expected
+    shown = run(python, "-c", "import sys; print(*sys.version_info[:2], sep='.')", cwd=tmp_path)
+    assert shown == f"{version}\n"
+    use(program, tmp_path, monkeypatch)
+
+
+def test_tools_that_install_programs(release: Release, uv: Path, tmp_path: Path) -> None:
+    """The commands of docs/install.md, with a folder of packages in place of PyPI."""
+    programs = tmp_path / "programs"
+    folders = {"PIPX_HOME": f"{tmp_path}/pipx", "PIPX_BIN_DIR": f"{programs}/pipx"}
+    links = f"--find-links {release.folder}"
+    pipx = (sys.executable, "-m", "pipx", "install", "--quiet", "--pip-args", links)
+    run(*pipx, "beanstalkd_py", cwd=tmp_path, PIPX_MAN_DIR=f"{tmp_path}/man", **folders)
+    assert (tmp_path / "man/man1/beanstalkd-py-serve.1").exists()
+
+    folders = {"UV_TOOL_DIR": f"{tmp_path}/uv", "UV_TOOL_BIN_DIR": f"{programs}/uv"}
+    tool = (uv, "tool", "install", "--quiet", "--find-links", release.folder)
+    run(*tool, "beanstalkd_py", cwd=tmp_path, **folders)
+    for name in ("pipx", "uv"):
+        program = programs / name / "beanstalkd-py"
+        assert release.commit in run(program, "--version", cwd=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def arm_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A script that runs Debian's Python for aarch64; its children run by the same script."""
+    root = tmp_path_factory.mktemp("aarch64")
+    packages = "--include=python3-minimal,libpython3-stdlib,libstdc++6"
+    make = ("mmdebstrap", "--quiet", "--arch=arm64", "--variant=extract", packages)
+    run(*make, "bookworm", root / "root", "http://deb.debian.org/debian", cwd=root)
+    script = root / "python"
+    libraries = f"{root}/root/lib/aarch64-linux-gnu:{root}/root/usr/lib/aarch64-linux-gnu"
+    # Without -L of QEMU, which would redirect the paths of binlogs, too.
+    script.write_text(
+        f"#!/bin/sh\nexec qemu-aarch64-static {root}/root/lib/ld-linux-aarch64.so.1 --argv0 "
+        f'"$0" --library-path {libraries} {root}/root/usr/bin/python3.11 "$@"\n'
+    )
+    script.chmod(0o755)
+    return script
+
+
+def test_aarch64(
+    release: Release,
+    uv: Path,
+    arm_python: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = tmp_path / "site"
+    platform = ("--python-platform", "aarch64-manylinux_2_28", "--python-version", "3.11")
+    install = (uv, "pip", "install", "--quiet", "--target", site, "--only-binary", ":all:")
+    run(*install, *platform, release.wheel(f"{MANYLINUX}_{ARM}"), cwd=tmp_path)
+    program = tmp_path / "beanstalkd-py"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"export PYTHONHOME={arm_python.parent}/root/usr PYTHONPATH={site}\n"
+        f'exec {arm_python} -P -m beanstalkd_py "$@"\n'
+    )
+    program.chmod(0o755)
+    assert release.commit in run(program, "--version", cwd=tmp_path)
+    monkeypatch.setattr(servers, "START_TIMEOUT_S", EMULATED_START_S)
+    use(program, tmp_path, monkeypatch)
+    # The files are the same on all machines.
+    here = (sys.executable, "-P", "-m", "beanstalkd_py")
+    run(*here, "binlog", "verify", tmp_path / "binlog", cwd=tmp_path)
+    run(*here, "history", "--store", tmp_path / "history", "verify", cwd=tmp_path)
