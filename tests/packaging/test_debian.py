@@ -42,9 +42,9 @@ def run(*command: str | Path, umask: int = 0o022) -> str:
     return done.stdout
 
 
-def build(folder: Path, umask: int = 0o022) -> Path:
+def build(folder: Path, tree: Path = ROOT, umask: int = 0o022) -> Path:
     """Build the package as its users do."""
-    run(ROOT / "tools/package", "deb", folder, umask=umask)
+    run(tree / "tools/package", "deb", folder, umask=umask)
     (package,) = folder.glob("*.deb")
     return package
 
@@ -134,8 +134,16 @@ def size_kb(machine: Machine) -> int:
     return int(machine.run("du", "-sk", "/usr").stdout.split()[0])
 
 
-def test_the_same_commit_gives_the_same_bytes(package: Path, tmp_path: Path) -> None:
-    assert build(tmp_path, umask=0o077).read_bytes() == package.read_bytes()
+def test_the_same_commit_gives_the_same_bytes(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in another folder and with another umask."""
+    tree, folder = tmp_path / "tree", tmp_path / "package"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv*", "build"))
+    (tree / ".venv").symlink_to(ROOT / ".venv")
+    time_of_commit = run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip()
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", time_of_commit)
+    assert build(folder, tree, umask=0o077).read_bytes() == package.read_bytes()
 
 
 def test_lintian_is_content(package: Path) -> None:
