@@ -24,9 +24,16 @@ autodoc_member_order = "bysource"
 html_theme = "furo"
 html_title = f"beanstalkd_py {release}"
 
-_SECTION = 1
+_SECTION, _ADMIN_SECTION = 1, 8
 man_pages = [
     ("man/beanstalkd-py", "beanstalkd-py", "a drop-in beanstalkd", [author], _SECTION),
     ("man/beanstalkd-py-serve", "beanstalkd-py-serve", "start the server", [author], _SECTION),
+    (
+        "man/beanstalkd-py-takeover",
+        "beanstalkd-py-takeover",
+        "take over from Debian's beanstalkd",
+        [author],
+        _ADMIN_SECTION,
+    ),
 ]
 man_make_section_directory = False

@@ -17,12 +17,14 @@ FOLDER = re.compile(r"(?:beanstalkd_py|csrc|tests|tools|docs|systemd)(?:/[\w.-]+
 SYMBOL = re.compile(r"\b(?:bs|hs|bc)_[a-z0-9_]+|\b(?:BS|HS|BC)_[A-Z0-9_]+")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 # Files that users have or servers create.
-USERS_FILES = {"beanstalkd.service", "beanstalkd-py@NAME.service"}
+USERS_FILES = {"beanstalkd.service", "beanstalkd.socket", "beanstalkd-py@NAME.service"}
 # Options of other programs, and of tools/.
 OTHER_OPTIONS = {
     *("--find-links", "--packaging", "--pip-args", "--python"),
     *("--py-files", "--now", "--jobs", "--seed", "--log", "--check", "--binlog-dir", "--quiet"),
     *(
+        "--back",
+        "--packaging",
         "--sanitized",
         "--spark",
         "--rocketmq",

@@ -1,8 +1,7 @@
-"""Boot this system in a container with its own systemd, to test the units.
+"""Boot a system in a container with its own systemd: this one, to test the units, or another one.
 
-The container's root is an overlay on this machine's root, with its changes in memory. Its mounts
-are in a mount namespace that ends with its last process. Tests enter its private network to
-connect.
+The container's root is an overlay on the system's root, with its changes in memory. Its mounts are
+in a mount namespace that ends with its last process. Tests enter its private network to connect.
 """
 
 from __future__ import annotations
@@ -33,15 +32,17 @@ CLONE_NEWNET = 0x40000000
 
 BOOT_SCRIPT = """
 set -eu
-root=$1 files=$2
-shift 2
+system=$1 root=$2 files=$3
+shift 3
 mount -t tmpfs tmpfs "$root"
-mkdir "$root/upper" "$root/work" "$root/merged"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$root/upper,workdir=$root/work" "$root/merged"
-rm -rf "$root/merged/etc/systemd/system" "$root/merged/etc/machine-id"
-cp -R --remove-destination "$files/." "$root/merged/"
+cd "$root"
+mkdir upper work merged
+mount -t overlay overlay -o "lowerdir=$system,upperdir=upper,workdir=work" merged
+[ "$system" != / ] || rm -rf merged/etc/systemd/system
+rm -f merged/etc/machine-id
+cp -R --remove-destination "$files/." merged/
 exec systemd-nspawn --quiet --boot --register=no --keep-unit --private-network --link-journal=no \\
-    --console=pipe --directory "$root/merged" "$@" systemd.unit=basic.target
+    --console=pipe --directory "$root/merged" "$@"
 """
 
 
@@ -117,19 +118,32 @@ class Machine:
 
 @contextlib.contextmanager
 def booted(folder: Path) -> Iterator[Machine]:
-    """Boot a machine with the units and the program. `folder` is empty, for its files."""
-    assert os.geteuid() == 0, "only root can boot the units in a container"
+    """Boot this system with the units and the program. `folder` is empty, for its files."""
+    binds = _install(folder / "files")
+    with booted_system(Path("/"), folder, *binds, "systemd.unit=basic.target") as machine:
+        yield machine
+
+
+@contextlib.contextmanager
+def booted_system(system: Path, folder: Path, *options: str) -> Iterator[Machine]:
+    """Boot the system whose root is `system`, and which stays unchanged.
+
+    `folder/files` has files to add. The options are those of systemd-nspawn.
+    """
+    assert os.geteuid() == 0, "only root can boot a system in a container"
     for tool in ("systemd-nspawn", "nsenter", "unshare"):
         assert shutil.which(tool), f"{tool} is missing: run tools/test, which installs it"
     root, files, log = folder / "root", folder / "files", folder / "console"
     root.mkdir()
-    binds = _install(files)
+    # The boot fills an empty file; the id of `system` would name its journal.
+    (files / "etc").mkdir(parents=True, exist_ok=True)
+    (files / "etc/machine-id").touch()
     groups = _make_groups(f"beanstalkd-py-test-{os.getpid()}")
     # The shell waits until it is in its control group, which its children inherit.
     command = [
         *("sh", "-c", 'read -r go && exec "$@"', "sh", "setpriv", "--pdeathsig", "TERM"),
         *("unshare", "--mount", "--propagation", "private"),
-        *("sh", "-c", BOOT_SCRIPT, "boot", str(root), str(files), *binds),
+        *("sh", "-c", BOOT_SCRIPT, "boot", str(system), str(root), str(files), *options),
     ]
     with log.open("wb") as console:
         process = subprocess.Popen(
@@ -192,8 +206,6 @@ def _install(files: Path) -> list[str]:
     (files / "etc/default").mkdir()
     for unit in [*UNITS.glob("beanstalkd-py*.s*"), *UNITS.glob("*.timer")]:
         shutil.copy(unit, system)
-    # The boot fills an empty file; this machine's id would name its journal.
-    (files / "etc/machine-id").touch()
     python = Path(os.path.realpath(sys.executable))
     binds = [_bind(Path(sysconfig.get_path("purelib")), _packages())]
     if not python.is_relative_to("/usr"):

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +13,8 @@ import pytest
 import trustme
 from docs.documents import document
 from processes import alive, children, eventually
+from systemd.load import Load
 from systemd.machine import PREFIX, UNITS, Machine, booted
-from wire import Client, NoReplyError, inserted_id
 
 from beanstalkd_py.console.access.accounts import Role, account_line
 
@@ -163,55 +161,16 @@ def test_a_reload_applies_a_changed_option(system: Machine) -> None:
     assert system.show(SERVICE, "MainPID") == process
 
 
-class Load:
-    """Puts jobs until it is stopped, and reconnects."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.acknowledged: list[int] = []
-        self._machine = machine
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                with self._machine.connect() as client:
-                    self._put(client)
-            except (OSError, NoReplyError):
-                time.sleep(0.01)
-
-    def _put(self, client: Client) -> None:
-        while not self._stopped.is_set():
-            reply = client.ask(b"put 0 0 60 1\r\nx\r\n", PROMPT_S)
-            self.acknowledged.append(inserted_id(reply))
-
-    def grows(self) -> bool:
-        """Return whether further jobs are acknowledged."""
-        count = len(self.acknowledged)
-        return eventually(lambda: len(self.acknowledged) > count + 50, PROMPT_S)
-
-    def stop(self) -> list[int]:
-        self._stopped.set()
-        self._thread.join()
-        return self.acknowledged
-
-
 @pytest.mark.parametrize("unit", [SERVICE, SOCKET])
 def test_restarts_under_load_lose_nothing(system: Machine, unit: str) -> None:
     set_options(system, "--workers 2")
     system.systemctl("start", unit)
-    load = Load(system)
-    try:
+    with Load(system) as load:
         for _ in range(2):
             assert load.grows()
             system.systemctl("restart", SERVICE)
         assert load.grows()
-    finally:
-        jobs = load.stop()
-    with system.connect() as client:
-        missing = [job for job in jobs if client.ask(b"peek %d\r\n" % job) == b"NOT_FOUND\r\n"]
-    assert not missing
+    load.check()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
