@@ -1,4 +1,4 @@
-"""A release, built once per run from a checkout of the tree and its uncommitted changes."""
+"""Wheels and sdist of a release, built once per run from a copy of the tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def release(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Release:
     folder = tmp_path_factory.mktemp("release")
-    run(checkout / "tools/release", folder, cwd=checkout)
+    run(checkout / "tools/release", folder, cwd=checkout, RELEASE_PACKAGES="sdist wheels")
     return Release(checkout, folder)
 
 

@@ -23,7 +23,11 @@ DATA = "var/lib/beanstalkd-py"
 LARGEST = 120_000_000
 BUILD_S = 900.0
 COMMAND_S = 60.0
-pytestmark = [pytest.mark.packaging, pytest.mark.timeout(BUILD_S + 60)]
+pytestmark = [
+    pytest.mark.packaging,
+    pytest.mark.xdist_group("image"),
+    pytest.mark.timeout(BUILD_S + 60),
+]
 
 
 @dataclass

@@ -12,16 +12,17 @@ from releases import AUTHOR, ROOT, Release, clone, run
 
 from beanstalkd_py import __version__
 
-pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("release"), pytest.mark.timeout(1800)]
 
 
 def test_the_same_bytes_in_another_folder(release: Release, tmp_path: Path) -> None:
     other = clone(release.checkout, tmp_path / "another-folder-with-a-longer-name")
     out = tmp_path / "out"
-    run(other / "tools/package", "wheels", out, cwd=other)
+    tags = "manylinux_2_28_x86_64 musllinux_1_2_aarch64"
+    run(other / "tools/package", "wheels", out, cwd=other, WHEELS=tags)
     run(other / "tools/package", "sdist", out, cwd=other)
     packages = sorted(path.name for path in out.iterdir())
-    assert len(packages) == 5
+    assert len(packages) == 3
     for name in packages:
         assert (out / name).read_bytes() == (release.folder / name).read_bytes(), name
 

@@ -1,8 +1,9 @@
 """Build the sdist, and from it the wheels: `wheels.py sdist|wheels OUT`.
 
 `tools/package` runs this file with the Python of an environment that has the programs of
-build_requirements.txt, and sets SOURCE_DATE_EPOCH. The same tree and programs make the same bytes in any
-folder. Zig compiles for all targets, with the C library of the target, and without a container.
+build_requirements.txt, and sets SOURCE_DATE_EPOCH. The same tree and programs make the same bytes
+in any folder. Zig compiles for all targets, with the C library of the target, and without a
+container. The variable WHEELS chooses targets by their tags.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ def build_wheels(out: Path) -> list[Path]:
         headers = portable_headers(work)
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             futures = [
-                pool.submit(build_wheel, target, sdist, headers, work, out) for target in TARGETS
+                pool.submit(build_wheel, target, sdist, headers, work, out)
+                for target in TARGETS
+                if target.tag in os.environ.get("WHEELS", target.tag).split()
             ]
             return [future.result() for future in futures]
 

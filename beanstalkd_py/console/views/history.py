@@ -143,7 +143,7 @@ class History:
     def prepare(self) -> None:
         """Open the store before a request needs it, which gets the error, if there is one."""
         if self._folder is not None and self._store is None:
-            self._thread.spawn(_outcome, self._find_topics)
+            self._thread.spawn(_error_of, self._find_topics)
 
     def _opened(self) -> StoreReader:
         if self._folder is None:
@@ -233,19 +233,20 @@ def open_store(target: Target) -> StoreReader:
 
 def _run(threads: ThreadPool, function: Callable[[], T]) -> T:
     """Call a function in a thread; return its result, or raise its error."""
-    result: T
-    result, error = threads.apply(_outcome, (function,))
+    results: list[T] = []
+    error = threads.apply(_error_of, (lambda: results.append(function()),))
     if error is not None:
         raise error
-    return result
+    return results[0]
 
 
-def _outcome(function: Callable[[], T]) -> tuple[T | None, Exception | None]:
-    """Catch errors, because gevent would print those of a thread."""
+def _error_of(function: Callable[[], object]) -> Exception | None:
+    """Call a function and return its error, because gevent would print that of a thread."""
     try:
-        return function(), None
+        function()
     except Exception as error:
-        return None, error
+        return error
+    return None
 
 
 def _topic(name: str, queues: Sequence[_QueueSummary]) -> HistoryTopic:
