@@ -152,10 +152,13 @@ def _checked_tube(tube: str) -> str:
 
 
 class TubeConverter(BaseConverter):
-    """The rest of a path, which may begin with a slash."""
+    """The rest of a path, also with a slash first. Pages write ~. and ~.. for . and .. in it."""
 
     part_isolating = False
     regex = ".+"
+
+    def to_python(self, value: str) -> str:
+        return value.removeprefix("~")
 
 
 class ServerPages:

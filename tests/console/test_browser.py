@@ -12,6 +12,7 @@ import pytest
 from console.browsing import Tab, chromium, console, tab
 from playwright.sync_api import Browser, Response
 from servers import Server, our_command, ours, reference
+from wire import in_tube
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -102,6 +103,20 @@ def test_bodies_and_tubes_are_text(page: Tab) -> None:
     page.open("/s/0/tubes/a%2Fb%3Bc%24(d)")
     page.wait_for_text("a/b;c$(d)")
     assert page.page.title() not in ("1", "2")
+
+
+def test_a_tube_whose_name_a_browser_would_remove(page: Tab, server: Server) -> None:
+    with in_tube(server.connect(), b".") as client:
+        client.put(b"x")
+    page.open("/s/0/tubes")
+    page.page.get_by_role("link", name=".", exact=True).click()
+    page.page.wait_for_url("**/s/0/tubes/~.")
+    page.page.wait_for_selector("h1 .tube-name:text-is('.')")
+    with page.page.expect_response("**/api/s/0/tubes/~.") as answer:
+        page.page.reload()
+    assert answer.value.json()["stats"]["name"] == "."
+    page.page.wait_for_selector("h1 .tube-name:text-is('.')")
+    assert "No such tube" not in page.text()
 
 
 def size_of(response: Response) -> int:

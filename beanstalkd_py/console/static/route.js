@@ -16,6 +16,10 @@ const decode = (part) => {
   }
 };
 
+/* Browsers remove the parts "." and ".." of a path, also encoded ones, so such a tube gets a "~", which no tube has. */
+export const encodePart = (name) => (/^\.\.?$/.test(name) ? "~" + name : encodeURIComponent(name));
+const decodeName = (part) => part.replace(/^~(?=\.\.?$)/, "");
+
 export function parse(location) {
   const parts = location.pathname.split("/").filter(Boolean).map(decode);
   const query = Object.fromEntries(new URLSearchParams(location.search));
@@ -25,7 +29,7 @@ export function parse(location) {
   const server = Number(parts[1]);
   if (parts.length === 2) return { page: "overview", server, name: null, query };
   const named = { tubes: "tube", jobs: "job" };
-  if (parts.length === 4 && named[parts[2]]) return { page: named[parts[2]], server, name: parts[3], query };
+  if (parts.length === 4 && named[parts[2]]) return { page: named[parts[2]], server, name: decodeName(parts[3]), query };
   if (parts.length === 3 && SERVER_PAGES.has(parts[2])) return { page: parts[2], server, name: null, query };
   return { page: "missing", server, name: null, query };
 }
@@ -39,7 +43,7 @@ export function pathOf(server, page = "overview", name = null, query = null) {
   if (page === "login" || page === "audit") return "/" + page + queryText(query);
   let path = "/s/" + server;
   if (page !== "overview") path += "/" + page;
-  if (name !== null) path += "/" + encodeURIComponent(name);
+  if (name !== null) path += "/" + encodePart(name);
   return path + queryText(query);
 }
 

@@ -2,7 +2,7 @@ import { html, useRef, useState } from "/static/preact.js";
 import { useData } from "/static/api.js";
 import { shortNumber, shortRate } from "/static/formatting.js";
 import { useLive } from "/static/live.js";
-import { pathOf } from "/static/route.js";
+import { encodePart, pathOf } from "/static/route.js";
 import { may, useSession } from "/static/session.js";
 import { useAction } from "/static/parts/action_dialog.js";
 import { Chart } from "/static/parts/chart.js";
@@ -58,7 +58,7 @@ export function TubePage({ server, name, features }) {
   const live = useLive();
   const row = live?.tubes.get(name);
   const samples = useTubeSamples(live, name);
-  const details = useData("/s/" + server + "/tubes/" + encodeURIComponent(name), { everyS: 10 });
+  const details = useData("/s/" + server + "/tubes/" + encodePart(name), { everyS: 10 });
   const [filters, setFilters] = useState({});
   const [round, setRound] = useState(0);
   const onDone = () => {
