@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import eventually, slowness
+from processes import slowness
 from systemd.load import Load, fill, filled
 from systemd.machine import Machine, booted_system
 from wire import Client
@@ -100,18 +100,7 @@ def install_debians(machine: Machine) -> None:
     with machine.path("/etc/default/beanstalkd").open("a") as options:
         options.write('BEANSTALKD_EXTRA="-b /var/lib/beanstalkd -z 70000"\n')
     machine.systemctl("restart", DEBIANS)
-    wait_for_server(machine)
-
-
-def wait_for_server(machine: Machine) -> None:
-    def listens() -> bool:
-        try:
-            machine.connect().close()
-        except ConnectionRefusedError:
-            return False
-        return True
-
-    assert eventually(listens, PROMPT_S), machine.journal()
+    machine.wait_until_listening()
 
 
 def states(machine: Machine, unit: str) -> tuple[str, str]:
@@ -244,7 +233,7 @@ def test_take_over_and_back(system: Machine) -> None:
         ([], SERVICE, DEBIANS),
     ):
         system.run("beanstalkd-py-takeover", *words)
-        wait_for_server(system)
+        system.wait_until_listening()
         assert states(system, unit) == ("active", "enabled")
         assert states(system, other) == ("inactive", "disabled")
         with system.connect() as client:
@@ -254,7 +243,7 @@ def test_take_over_and_back(system: Machine) -> None:
         check(client, jobs)
     apt(system, "purge", "beanstalkd-py")
     system.systemctl("start", DEBIANS)
-    wait_for_server(system)
+    system.wait_until_listening()
     with system.connect() as client:
         check(client, jobs)
     assert len(jobs) == 6
@@ -295,7 +284,7 @@ def test_a_used_port_prevents_the_start(system: Machine) -> None:
     apt(system, "remove", "beanstalkd")
     listen = "import socket, time; s = socket.create_server(('127.0.0.1', 11300)); time.sleep(600)"
     system.run("systemd-run", "--unit=other", "python3", "-c", listen)
-    wait_for_server(system)
+    system.wait_until_listening()
     assert "port 11300 is in use" in install(system)
     assert states(system, SERVICE) == ("inactive", "disabled")
     system.systemctl("stop", "other")

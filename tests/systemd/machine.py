@@ -28,6 +28,7 @@ PREFIX = Path("/opt/beanstalkd-py")
 """The program's virtual environment inside; ProtectHome hides /root and /home from a unit."""
 BOOT_S = 60.0
 COMMAND_S = 60.0
+LISTEN_S = 20.0
 CLONE_NEWNET = 0x40000000
 
 BOOT_SCRIPT = """
@@ -106,6 +107,18 @@ class Machine:
 
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(connect).result()
+
+    def wait_until_listening(self) -> None:
+        """Wait for a server on its default port, whose unit may be active before it listens."""
+
+        def listens() -> bool:
+            try:
+                self.connect().close()
+            except ConnectionRefusedError:
+                return False
+            return True
+
+        assert eventually(listens, LISTEN_S), self.journal()
 
     def _processes(self) -> Iterator[int]:
         waiting = [self._leader]

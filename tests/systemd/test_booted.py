@@ -14,7 +14,7 @@ import trustme
 from docs.documents import document
 from processes import alive, children, eventually
 from systemd.load import Load
-from systemd.machine import PREFIX, UNITS, Machine, booted
+from systemd.machine import PREFIX, UNITS, Machine
 
 from beanstalkd_py.console.access.accounts import Role, account_line
 
@@ -25,12 +25,6 @@ EXPOSURE = 1.5
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 PROMPT_S = 20.0
 CONFIGURATION = "/etc/systemd/system"
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    with booted(tmp_path_factory.mktemp("machine")) as running:
-        yield running
 
 
 @pytest.fixture
@@ -67,15 +61,7 @@ def exposure(machine: Machine, unit: str) -> float:
 def start_debians(machine: Machine) -> None:
     """Start Debian's beanstalkd, whose unit is active before it listens."""
     machine.systemctl("start", DEBIAN)
-
-    def listens() -> bool:
-        try:
-            machine.connect().close()
-        except ConnectionRefusedError:
-            return False
-        return True
-
-    assert eventually(listens, PROMPT_S), machine.journal()
+    machine.wait_until_listening()
 
 
 def status_of(machine: Machine, unit: str = SERVICE) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 import trustme
 from processes import eventually
-from systemd.machine import Machine, booted
+from systemd.machine import Machine
 from wire import Client, NoReplyError, inserted_id
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -28,12 +28,6 @@ WAIT_S = 20.0
 BODY = 2000
 MANY = 1_000_000
 PIPELINED = 1000
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    with booted(tmp_path_factory.mktemp("machine")) as running:
-        yield running
 
 
 @pytest.fixture
