@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gevent import get_hub
@@ -34,6 +35,7 @@ from beanstalkd_py.console.operation import Operation, cut_off
 from beanstalkd_py.console.operations import KINDS, Caller, Operations, plan
 from beanstalkd_py.console.static_files import INDEX, StaticFile, load_static_files
 from beanstalkd_py.console.target import Target
+from beanstalkd_py.console.threads import call_in_thread
 from beanstalkd_py.console.views import history, job_entries, jobs, server_state, timeline
 
 if TYPE_CHECKING:
@@ -491,6 +493,12 @@ def _history_messages(visit: Visit, pages: ServerPages) -> object:
     return pages.history.messages(query)
 
 
+def _doctor(visit: Visit, pages: ServerPages) -> object:
+    """Takes seconds, most of them in reads of the disk."""
+    examine = partial(server_state.doctor, pages.target)
+    return {"findings": call_in_thread(get_hub().threadpool, examine)}
+
+
 def _begin(visit: Visit, pages: ServerPages) -> object:
     values = dict(visit.json())
     kind, dry_run = values.pop("kind", None), values.pop("dry_run", False)
@@ -543,7 +551,7 @@ ENDPOINTS = (
         "replication",
         lambda visit, pages: {"replication": server_state.replication(pages.target)},
     ),
-    _read("doctor", lambda visit, pages: {"findings": server_state.doctor(pages.target)}),
+    _read("doctor", _doctor),
     _read("operations", lambda visit, pages: {"operations": pages.shown_operations()}),
     Endpoint("POST", "operations", Role.OPERATE, _begin),
     Endpoint("POST", "operations/<int:number>/stop", Role.OPERATE, _stop),

@@ -507,7 +507,7 @@ def test_contradicting_stats_exit_with_1(
 
 
 LIAR = """
-import socketserver, sys
+import os, socketserver, sys
 
 class Talk(socketserver.StreamRequestHandler):
     def handle(self):
@@ -515,7 +515,7 @@ class Talk(socketserver.StreamRequestHandler):
             word = line.split()[0]
             if word == b"put":
                 self.rfile.read(int(line.split()[4]) + 2)
-            stats = b"pid: 1\\ntotal-jobs: 0\\ncurrent-watching: 1\\n"
+            stats = b"pid: %d\\ntotal-jobs: 0\\ncurrent-watching: 1\\n" % os.getpid()
             self.wfile.write({
                 b"put": b"NOT_FOUND",
                 b"stats": b"OK %d\\r\\n%b" % (len(stats), stats),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from gevent import get_hub
 from gevent.threadpool import ThreadPool
 
 from beanstalkd_py import errors
 from beanstalkd_py.console.target import Target
+from beanstalkd_py.console.threads import call_in_thread, error_of
 from beanstalkd_py.console.views.bodies import Body
 from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE
 from beanstalkd_py.history.files.consume_queue import ConsumeQueue
@@ -22,8 +22,6 @@ from beanstalkd_py.history.queries.listing import stored_between
 from beanstalkd_py.history.queries.lookup import ALWAYS
 from beanstalkd_py.history.reader import StoreReader
 from beanstalkd_py.history.topics import escape, tube_of, unescape
-
-T = TypeVar("T")
 
 MS_PER_S = 1000
 MOST_MESSAGES = 500
@@ -128,22 +126,22 @@ class History:
         self._summaries: dict[tuple[str, int], _QueueSummary] = {}
 
     def topics(self) -> Sequence[HistoryTopic]:
-        return _run(self._thread, self._find_topics)
+        return call_in_thread(self._thread, self._find_topics)
 
     def messages(self, query: HistoryQuery) -> HistoryList:
         """Return messages, newest first."""
-        return _run(self._thread, lambda: self._find_messages(query))
+        return call_in_thread(self._thread, lambda: self._find_messages(query))
 
     def messages_of_job(self, job: int) -> Sequence[HistoryMessage]:
         """Return what the history has about a job, newest first; [] without a history."""
         if self._folder is None:
             return []
-        return _run(self._thread, lambda: self._find_messages_of_job(job))
+        return call_in_thread(self._thread, lambda: self._find_messages_of_job(job))
 
     def prepare(self) -> None:
         """Open the store before a request needs it, which gets the error, if there is one."""
         if self._folder is not None and self._store is None:
-            self._thread.spawn(_error_of, self._find_topics)
+            self._thread.spawn(error_of, self._find_topics)
 
     def _opened(self) -> StoreReader:
         if self._folder is None:
@@ -228,25 +226,7 @@ def open_store(target: Target) -> StoreReader:
     if target.history is None:
         raise errors.ToolUsageError("this console has no history store; give --history DIR")
     folder = target.history
-    return _run(get_hub().threadpool, lambda: StoreReader.open(folder))
-
-
-def _run(threads: ThreadPool, function: Callable[[], T]) -> T:
-    """Call a function in a thread; return its result, or raise its error."""
-    results: list[T] = []
-    error = threads.apply(_error_of, (lambda: results.append(function()),))
-    if error is not None:
-        raise error
-    return results[0]
-
-
-def _error_of(function: Callable[[], object]) -> Exception | None:
-    """Call a function and return its error, because gevent would print that of a thread."""
-    try:
-        function()
-    except Exception as error:
-        return error
-    return None
+    return call_in_thread(get_hub().threadpool, lambda: StoreReader.open(folder))
 
 
 def _topic(name: str, queues: Sequence[_QueueSummary]) -> HistoryTopic:

@@ -20,7 +20,7 @@ from replication.servers.nats_cluster import (
     wait_for_primary,
 )
 from shards import kill_worker
-from wire import Client
+from wire import Client, stats_of
 
 from beanstalkd_py.binlog.layout import SCHEDULES
 from beanstalkd_py.replication.log import Log, LogOptions, Record
@@ -231,7 +231,10 @@ def ticks(server: ReplicatedServer) -> tuple[int, int]:
     """Return the last tick that was put, and the number of jobs."""
     (row,) = operator_of(server).do("schedule", "list", "--json").json
     with server.running.connect() as client:
-        return row["last-put"], int(client.stats(b"stats-tube ticks")["current-jobs-ready"])
+        reply = client.ask(b"stats-tube ticks\r\n")
+    # The tube is gone until the next tick if its jobs have ended.
+    is_gone = reply == b"NOT_FOUND\r\n"
+    return row["last-put"], 0 if is_gone else int(stats_of(reply)["current-jobs-ready"])
 
 
 def settled(server: ReplicatedServer) -> tuple[int, int]:
