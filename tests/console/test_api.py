@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import resource
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 from console.consoles import Visitor, console
+from history.finished import finished, make_store
 from processes import eventually
 from servers import Server, ours, reference
 from shards import TUBES, TWO
@@ -463,6 +465,23 @@ def test_the_timeline_of_an_ended_job(historic: Any) -> None:
     binlog = visitor.ok("s/0/binlog")
     assert binlog["history"] is not None
     assert binlog["binlog"]
+
+
+def test_a_history_of_many_tubes(server: Server, tmp_path: Path) -> None:
+    """It has more folders and files than the console may open at once."""
+    store = make_store(
+        tmp_path / "store", [finished(number, f"tube-{number}") for number in range(300)]
+    )
+    with console(server, args=("--history", store)) as running:
+        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (400, 400))
+        visitor = running.visitor()
+        topics = visitor.ok("s/0/history/topics")["topics"]
+        assert {one["tube"]: one["messages"] for one in topics} == {
+            f"tube-{number}": 1 for number in range(300)
+        }
+        newest = visitor.ok("s/0/history/messages", limit=3)["messages"]
+        assert [one["key"] for one in newest] == ["299", "298", "297"]
+        assert visitor.ok("s/0/jobs/7")["stats"]["TUBE"] == "tube-7"
 
 
 def test_without_a_history(place: Place) -> None:
