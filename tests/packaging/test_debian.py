@@ -25,7 +25,7 @@ OUTAGE_S = 2.0
 PROMPT_S = 20.0
 # Written by apt and dpkg themselves.
 OF_APT = ("/var/cache/apt", "/var/lib/apt", "/var/lib/dpkg", "/var/log")
-pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("debian"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600)]
 
 
 def run(*command: str | Path, umask: int = 0o022) -> str:

@@ -12,7 +12,7 @@ from releases import AUTHOR, ROOT, Release, clone, run
 
 from beanstalkd_py import __version__
 
-pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("release"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1800)]
 
 
 def test_the_same_bytes_in_another_folder(release: Release, tmp_path: Path) -> None:

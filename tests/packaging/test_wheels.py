@@ -17,7 +17,7 @@ from servers import ours
 
 from beanstalkd_py import __version__
 
-pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("release"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1800)]
 
 MANYLINUX, MUSLLINUX = "manylinux_2_28", "musllinux_1_2"
 HERE, ARM = "x86_64", "aarch64"
