@@ -5,6 +5,7 @@ The reader changes no file, takes no lock and recovers nothing.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Self
 
@@ -26,6 +27,10 @@ from beanstalkd_py.history.writing.recovery import (
     find_log_end,
     start_of_sound_file,
 )
+
+MS_PER_S = 1000
+SETTLED_MS = 5000
+"""For how long nothing was stored before, if no unit of a message can still be missing."""
 
 
 class StoreReader(ReadableStore):
@@ -66,10 +71,13 @@ class StoreReader(ReadableStore):
             return cls(folder, sizes or infer_sizes(folder, reads_index=False))
 
     def _find_ends(self) -> None:
+        begun_ms = time.time() * MS_PER_S
         last = find_last_record(self.log, self.queues)
         begin = start_of_sound_file(self.log) if last is None else last
         walk = find_log_end(self.log, begin)
-        if last is None:  # otherwise the ends are known, because no unit refers behind it
+        # Otherwise no unit refers behind the end. A writer may have added to queues that were read
+        # before others.
+        if last is None or self.log.last_timestamp > begun_ms - SETTLED_MS:
             for queue in self.queues:
                 queue.end = queue.find_end(self.log.end)
         is_end = walk.stop_reason == lib.HS_FOUND_NOTHING or self.has_foreign_tail()

@@ -12,11 +12,13 @@ from history.stores import BY_HAND, SMALL, assert_holds, opened, some_messages
 from hypothesis import given as for_all
 from hypothesis import strategies as some
 
+from beanstalkd_py.history import reader as reader_module
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import open_files, segments
 from beanstalkd_py.history.message import java_hash, key_hash
 from beanstalkd_py.history.options import Options, Sizes
 from beanstalkd_py.history.store import Message, Store, StoreReader
+from beanstalkd_py.history.writing import recovery
 
 UNIT = struct.Struct(">qiq")
 ENTRY = struct.Struct(">iqii")
@@ -322,6 +324,27 @@ def test_a_reader_that_advances_knows_what_a_new_one_does(tmp_path, seed):
                     assert [one.offset for one in reader.scan()] == [
                         one.offset for one in new.scan()
                     ]
+
+
+def test_a_writer_that_adds_while_the_queues_are_read(tmp_path, monkeypatch):
+    with opened(tmp_path / "store") as store:
+        store.append([Message(topic="t"), Message(topic="u")])
+        store.dispatch()
+
+        def find_last_record(log, queues):
+            last = recovery.find_last_record(log, queues)
+            store.append([Message(topic="t")])
+            store.dispatch()
+            return last
+
+        monkeypatch.setattr(reader_module, "find_last_record", find_last_record)
+        with StoreReader.open(tmp_path / "store") as reader:
+            assert reader.bounds("t", 0) == (0, 2)
+            monkeypatch.setattr(reader, "refresh", lambda: pytest.fail("it opens all again"))
+            store.append([Message(topic="t")])
+            store.dispatch()
+            reader.advance()
+            assert reader.bounds("t", 0) == (0, 3)
 
 
 def test_an_advance_reads_only_what_is_new(tmp_path, monkeypatch):

@@ -199,9 +199,9 @@ class History:
         newest: list[tuple[int, int, Iterator[int] | None]] = []
         queues = [queue for queue in store.queues if queue.topic in wanted]
         for number, queue in enumerate(queues):
-            if self._summary(store, queue).may_have(begin, end):
-                last = self._summary(store, queue).last
-                newest.append((-min(last, before - 1), number, None))
+            summary = self._summary(store, queue)
+            if summary.may_have(begin, end):
+                newest.append((-min(summary.last, before - 1), number, None))
         heapq.heapify(newest)
         while newest:
             key, number, units = heapq.heappop(newest)
