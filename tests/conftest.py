@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pwd
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -82,6 +83,15 @@ def folder() -> Iterator[Path]:
     )
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def folder_of_nobody() -> Iterator[Path]:
+    """An empty folder that the user nobody owns and can reach, unlike those of `tmp_path`."""
+    nobody = pwd.getpwnam("nobody")
+    with tempfile.TemporaryDirectory(prefix="beanstalkd-test-", dir="/tmp") as path:
+        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        yield Path(path)
 
 
 @pytest.fixture(scope="module")

@@ -163,8 +163,8 @@ python_of() {
     debian_python "$1"
 }
 
-# debian_python VERSION: unpacks the interpreter of another release of Debian, with its C library, and prints the path
-# of a script that runs it on this system.
+# debian_python VERSION: unpacks the interpreter of another release of Debian, with its C library, makes it run on this
+# system, and prints its path.
 debian_python() {
     local root=$ROOT/build/python-$1 suite
     case $1 in
@@ -172,22 +172,21 @@ debian_python() {
     3.14) suite=forky ;;
     *) say "no Python $1: install it, or put it into PATH" && exit 2 ;;
     esac
-    if [ ! -x "$root/usr/bin/python" ]; then
-        ensure_system mmdebstrap
+    if [ ! -e "$root/usr/bin/python" ]; then
+        ensure_system mmdebstrap patchelf
         say "unpacking Python $1 of Debian $suite"
         rm -rf "$root"
+        mkdir -p "$ROOT/build"
         # A release in development stays on a mirror after the date that it names.
         mmdebstrap --quiet --variant=extract --include="python$1-venv,python$1-dev,libstdc++6" \
-            --aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$root" http://deb.debian.org/debian
+            --aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$root" http://deb.debian.org/debian || exit
         # Paths in it are those of a system whose root it is.
         cp "$root"/usr/include/*-linux-gnu/"python$1/pyconfig.h" "$root/usr/include/python$1/"
         sed -i "s#/usr/share/python-wheels#$root&#" "$root/usr/lib/python$1"/_sysconfig*
-        cat >"$root/usr/bin/python" <<SCRIPT
-#!/bin/sh
-exec $(echo "$root"/usr/lib/*/ld-linux-*.so.*) --argv0 "\$0" --library-path $(echo "$root"/usr/lib/*-linux-gnu) \
-    $root/usr/bin/python$1 "\$@"
-SCRIPT
-        chmod +x "$root/usr/bin/python"
+        # RPATH also counts for the libraries of extension modules, RUNPATH does not.
+        patchelf --set-interpreter "$(echo "$root"/usr/lib/*/ld-linux-*.so.*)" --force-rpath \
+            --set-rpath "$(echo "$root"/usr/lib/*-linux-gnu)" "$root/usr/bin/python$1"
+        ln -s "python$1" "$root/usr/bin/python"
     fi
     echo "$root/usr/bin/python"
 }

@@ -330,24 +330,19 @@ def test_it_ends_when_the_parent_is_killed(console: Console) -> None:
         assert eventually(lambda: not alive(pid), LIMIT_S)
 
 
-def test_user_of_the_server(console: Console, tmp_path: Path) -> None:
+def test_user_of_the_server(console: Console, folder_of_nobody: Path) -> None:
     """Root binds the address, and the console is a process of the other user."""
     if os.geteuid() != 0 or not is_world_executable(Path(sys.executable)):
         return  # tests/cli/server/test_addresses.py has the errors
-    user = pwd.getpwnam("nobody")
-    for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        path.chmod(0o755)
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    os.chown(folder, user.pw_uid, user.pw_gid)
-    audit = folder / "audit"
-    options = ("-u", "nobody", "-b", folder, "--console-audit-log", audit)
+    uid = pwd.getpwnam("nobody").pw_uid
+    audit = folder_of_nobody / "audit"
+    options = ("-u", "nobody", "-b", folder_of_nobody, "--console-audit-log", audit)
     with ours(*options, *console.options, "--console-role", "operate") as server:
         status, done = console.put()
         assert status == 200, done
         uids = Path(f"/proc/{process_of(server)}/status").read_text().partition("Uid:")[2]
-        assert uids.split()[:4] == [str(user.pw_uid)] * 4
-        assert audit.stat().st_uid == user.pw_uid
+        assert uids.split()[:4] == [str(uid)] * 4
+        assert audit.stat().st_uid == uid
         assert stat.S_IMODE(audit.stat().st_mode) == 0o600
         actions = [json.loads(line)["action"] for line in audit.read_text().splitlines()]
         assert "put" in actions

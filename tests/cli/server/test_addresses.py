@@ -63,7 +63,7 @@ def test_dropped_privileges_cannot_be_regained() -> None:
         assert "only root may" in done.stderr
 
 
-def test_another_user(tmp_path: Path) -> None:
+def test_another_user(folder_of_nobody: Path) -> None:
     """The worker runs the interpreter as that user, who needs permission for it."""
     if os.geteuid() != 0:
         assert "only root may" in refusal(USAGE, "-u", "nobody", "-p0")
@@ -72,14 +72,11 @@ def test_another_user(tmp_path: Path) -> None:
         line = refusal(ERROR, "-l", "127.0.0.1", "-p0", "-u", "nobody")
         assert "nobody cannot read the Python installation" in line
         return
-    nobody = pwd.getpwnam("nobody")
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
-    os.chown(tmp_path, nobody.pw_uid, nobody.pw_gid)
-    with ours("-u", "nobody", "-b", tmp_path) as server, server.connect() as client:
+    uid = pwd.getpwnam("nobody").pw_uid
+    with ours("-u", "nobody", "-b", folder_of_nobody) as server, server.connect() as client:
         client.put()
-        assert Path(f"/proc/{server.pid}").stat().st_uid == nobody.pw_uid
-        assert (tmp_path / "binlog.1").stat().st_uid == nobody.pw_uid
+        assert Path(f"/proc/{server.pid}").stat().st_uid == uid
+        assert (folder_of_nobody / "binlog.1").stat().st_uid == uid
 
 
 def is_world_executable(program: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from processes import children
@@ -15,10 +16,11 @@ def tunables_of(pid: int) -> list[str]:
     return [line for line in environment if line.startswith("GLIBC_TUNABLES=")]
 
 
-def flags_of_heap(pid: int) -> list[str]:
-    mapping = Path(f"/proc/{pid}/smaps").read_text().split("[heap]\n")[1]
-    line = next(line for line in mapping.splitlines() if line.startswith("VmFlags:"))
-    return line.split()[1:]
+def flags_of_heap(pid: int) -> set[str]:
+    """The flags of all its mappings. Recent versions of glibc ask for huge pages for its end only."""
+    mappings = Path(f"/proc/{pid}/smaps").read_text().split("[heap]\n")[1:]
+    lines = (re.search("^VmFlags: (.*)", text, re.MULTILINE) for text in mappings)
+    return {flag for line in lines if line for flag in line[1].split()}
 
 
 def test_the_heap_of_a_worker_asks_for_huge_pages() -> None:
