@@ -13,11 +13,11 @@ from typing import Any
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.statistics import DELAYED, FREE_STATES, READY, JobStats
+from beanstalkd_py.quantities import UINT32_MAX
 
 DEFAULT_PRI = 65536
 DEFAULT_DELAY_S = 0
 DEFAULT_TTR_S = 60
-UINT32_MAX = 2**32 - 1
 
 _KEYS = ("id", "tube", "state", "pri", "delay", "ttr", "body", "body_base64")
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from beanstalkd_py.quantities import NS_PER_S
+
 SHARE = 0.05
 """Share of a processor that the archiver uses on a busy machine."""
 CROWDED = 0.25
 """A machine is busy if this thread waits more than this fraction of its running time."""
 LONGEST_S = 0.2
-_NS_PER_S = 10**9
 
 Times = tuple[int, int]
 """Nanoseconds that this thread ran, and that it waited for a processor."""
@@ -43,4 +44,4 @@ class CpuThrottle:
         run, waited = self._run - before[0], self._waited - before[1]
         if waited <= CROWDED * run:
             return 0.0
-        return min(run / SHARE / _NS_PER_S, LONGEST_S)
+        return min(run / SHARE / NS_PER_S, LONGEST_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import re
 import time
 from dataclasses import dataclass
@@ -11,16 +10,20 @@ from typing import Any
 
 import click
 
-NS_PER_S = 10**9
-UINT32_MAX = 2**32 - 1
-INT64_MAX = 2**63 - 1
-AUTO = "auto"
-NONE = "none"
-_MAX_S = 10**9
-_MIN_TIMEOUT_NS = 1_000_000
+from beanstalkd_py.quantities import (
+    INT64_MAX,
+    MAX_S,
+    NONE,
+    NS_PER_S,
+    UNITS_S,
+    bytes_of,
+    duration_ns,
+    float_or_nan,
+    number_of,
+    timeout_ns,
+)
 
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d{1,12})([smhd])")
+AUTO = "auto"
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -52,17 +55,7 @@ class Number(ArgumentType):
         self._maximum = maximum
 
     def parse(self, text: str) -> int:
-        digits = text.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit()):
-            raise ValueError(f"invalid number {text!r}; use {self._what}")
-        if text.startswith("-"):
-            raise ValueError(f"{text} is negative; the minimum is {self._minimum}")
-        # The length is compared first, because converting a million digits takes long.
-        if len(digits.lstrip("0")) > len(str(self._maximum)) or int(digits) > self._maximum:
-            raise ValueError(f"{text[:40]} is too large; the maximum is {self._maximum}")
-        if int(digits) < self._minimum:
-            raise ValueError(f"{text} is too small; the minimum is {self._minimum}")
-        return int(digits)
+        return number_of(text, self._what, self._minimum, self._maximum)
 
 
 class Limit(Number):
@@ -75,34 +68,16 @@ class Limit(Number):
         return 0 if text == NONE else super().parse(text)
 
 
-class Bytes(Limit):
+class Bytes(ArgumentType):
     """Bytes with an optional binary unit K, M or G; "none" is 0, which means no limit."""
 
     name = "bytes"
 
     def __init__(self, minimum: int = 0) -> None:
-        super().__init__("a number of bytes such as 1048576, 1M")
         self._min_bytes = minimum
 
     def parse(self, text: str) -> int:
-        power = "KMG".find(text[-1:].upper()) + 1 if text else 0
-        if power and text[:-1].isdigit():
-            number = super().parse(text[:-1]) << 10 * power
-            if number > INT64_MAX:
-                raise ValueError(f"{text} is too large; the maximum is {INT64_MAX}")
-        else:
-            number = super().parse(text)
-        if number < self._min_bytes:
-            problem = "this limit is required" if text == NONE else f"{text} is too small"
-            raise ValueError(f"{problem}; the minimum is {self._min_bytes}")
-        return number
-
-
-def _float_or_nan(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+        return bytes_of(text, self._min_bytes)
 
 
 class Seconds(ArgumentType):
@@ -114,8 +89,8 @@ class Seconds(ArgumentType):
         self._zero_allowed = zero_allowed
 
     def parse(self, text: str) -> float:
-        seconds = _float_or_nan(text)
-        if 0 < seconds <= _MAX_S or (self._zero_allowed and seconds == 0):
+        seconds = float_or_nan(text)
+        if 0 < seconds <= MAX_S or (self._zero_allowed and seconds == 0):
             return seconds
         raise ValueError(f"invalid number of seconds {text!r}; use a number above 0")
 
@@ -126,17 +101,7 @@ class Timeout(ArgumentType):
     name = "seconds"
 
     def parse(self, text: str) -> int:
-        if text == NONE:
-            return 0
-        seconds = _float_or_nan(text)
-        if not 0 <= seconds <= _MAX_S:
-            raise ValueError(
-                f"invalid number of seconds {text!r}; use a number such as 30, or none"
-            )
-        nanoseconds = round(seconds * 1e9)
-        if 0 < nanoseconds < _MIN_TIMEOUT_NS:
-            raise ValueError(f"{text} is too small; the minimum is 0.001")
-        return nanoseconds
+        return timeout_ns(text)
 
 
 class Duration(Timeout):
@@ -145,12 +110,7 @@ class Duration(Timeout):
     name = "time"
 
     def parse(self, text: str) -> int:
-        if match := _DURATION.fullmatch(text):
-            seconds = int(match[1]) * _UNIT_S[match[2]]
-            if seconds <= _MAX_S:
-                return seconds * NS_PER_S
-            raise ValueError(f"{text} is too long; the maximum is {_MAX_S // _UNIT_S['d']}d")
-        return super().parse(text)
+        return duration_ns(text)
 
 
 class NumberOrAuto(Number):
@@ -170,7 +130,7 @@ class Rate(ArgumentType):
     name = "jobs"
 
     def parse(self, text: str) -> float:
-        rate = _float_or_nan(text)
+        rate = float_or_nan(text)
         if not 1e-6 <= rate <= 1e9:
             raise ValueError(f"invalid rate {text!r}; use a number of jobs per second such as 50")
         return rate
@@ -183,7 +143,7 @@ class TimeType(ArgumentType):
 
     def parse(self, text: str) -> Any:
         if ago := _AGO.fullmatch(text):
-            return time.time_ns() - int(ago[1]) * _UNIT_S[ago[2]] * NS_PER_S
+            return time.time_ns() - int(ago[1]) * UNITS_S[ago[2]] * NS_PER_S
         try:
             parsed = datetime.datetime.fromisoformat(text)
         except ValueError:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from beanstalkd_py.cli.argument_types import INT64_MAX, Number
+from beanstalkd_py.cli.argument_types import Number
+from beanstalkd_py.quantities import INT64_MAX
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -50,9 +50,9 @@ from beanstalkd_py.console.operation import (
 from beanstalkd_py.console.replay_operation import plan_replay, run_replay
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views.jobs import JobFilter, all_jobs, dead_letters
-from beanstalkd_py.core.tube_policy import TubePolicy
 from beanstalkd_py.plural import counted
-from beanstalkd_py.server.tube_policies import policy_from
+from beanstalkd_py.server.policy_settings import parse_policy
+from beanstalkd_py.server.tube_policies import policy_values
 
 LOGGER = logging.getLogger("beanstalkd_py")
 KEPT = 200
@@ -60,8 +60,6 @@ MOST_RUNNING = 20
 BATCH_JOBS = 100
 TO_BURY = (READY, DELAYED)
 PAUSE_MAX_S = 365 * 24 * 3600
-TIMES = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
-SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 COMPACT_RATIO = 1.1
 """Bytes of the files for each live byte that end a compaction."""
 
@@ -431,31 +429,15 @@ def _text(arguments: Arguments, name: str) -> str:
     return text
 
 
-def _policy_value(name: str, value: object) -> object:
-    """Return a number for a text as in the configuration file: 100000, 512M, 5m."""
-    default = TubePolicy._field_defaults.get(name.replace("-", "_"))
-    if not isinstance(value, str) or not isinstance(default, int):
-        return value
-    factors = SIZES if name == "max-bytes" else TIMES
-    unit = value[-1:].lower() if name == "max-bytes" else value[-1:]
-    digits, factor = (value[:-1], factors[unit]) if unit in factors else (value, 1)
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-        raise ValueError(f"{name}: invalid value {value!r}")
-    return int(digits) * factor
-
-
 def _policy(arguments: Arguments) -> Mapping[str, object]:
     policy = arguments.get("policy")
     if not isinstance(policy, dict) or not isinstance(policy.get("tube"), str):
         raise errors.ToolUsageError("policy: give its settings, and the pattern as tube")
     settings = {name: value for name, value in policy.items() if name != "tube"}
     try:
-        values = {name: _policy_value(name, value) for name, value in settings.items()}
-        values["pattern"] = policy["tube"]
-        policy_from(values)
+        return policy_values(parse_policy(policy["tube"], settings))
     except ValueError as error:
         raise errors.ToolUsageError(f"policy: {error}") from error
-    return values
 
 
 def _online_policy(target: Target, pattern: str) -> str | None:

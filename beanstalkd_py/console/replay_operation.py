@@ -25,6 +25,7 @@ from beanstalkd_py.history.queries.ranges import RangeItem
 from beanstalkd_py.history.reader import StoreReader
 from beanstalkd_py.history.topics import escape
 from beanstalkd_py.plural import counted
+from beanstalkd_py.quantities import NS_PER_S
 from beanstalkd_py.replay.jobs import JobOverrides
 from beanstalkd_py.replay.preview import preview_replay
 from beanstalkd_py.replay.put import Replayer
@@ -44,7 +45,6 @@ PREVIEWED = 100_000
 TURN_MESSAGES = 100
 """Messages after which other requests have their turn."""
 MS_PER_S = 1000
-NS_PER_S = 10**9
 MOST_S = 1e11
 OVERRIDES = JobOverrides()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-NS_PER_S = 10**9
+from beanstalkd_py.quantities import NS_PER_S
+
 MEDIAN = 0.5
 HIGH = 0.99
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from beanstalkd_py.core._core import ffi, lib
 from beanstalkd_py.core.c_values import raise_errno
-
-NS_PER_S = 10**9
+from beanstalkd_py.quantities import NS_PER_S
 
 
 class Role(enum.IntEnum):

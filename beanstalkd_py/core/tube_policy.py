@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-UINT32_MAX = 2**32 - 1
+from beanstalkd_py.quantities import NS_PER_S, UINT32_MAX, UNITS_S
+
 BURY = "bury"
 DELETE = "delete"
 BODY = "body"
@@ -73,9 +74,7 @@ class Rate(NamedTuple):
         return cls(unit_s * NS_PER_S // count, max(1, count // unit_s // BURSTS_PER_S))
 
 
-NS_PER_S = 10**9
 MAX_RATE = 10**6
 BURSTS_PER_S = 10
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _BACKOFF = r"exponential:(\d{1,9})([smhd])\.\.(\d{1,9})([smhd])"
 _RATE = r"(\d{1,12})/([smh])"

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from beanstalkd_py.admin.job_record import (
-    DEFAULT_DELAY_S,
-    DEFAULT_PRI,
-    DEFAULT_TTR_S,
-    UINT32_MAX,
-    Job,
-)
+from beanstalkd_py.admin.job_record import DEFAULT_DELAY_S, DEFAULT_PRI, DEFAULT_TTR_S, Job
 from beanstalkd_py.admin.statistics import READY
 from beanstalkd_py.history.message import Stored
+from beanstalkd_py.quantities import UINT32_MAX
 
 BODY_BYTES = "body-bytes"
 """Property of a message without its body: the size of the body."""

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from beanstalkd_py import errors
+from beanstalkd_py.quantities import NS_PER_S
 from beanstalkd_py.replication.log import (
     LEASE,
     LogUnavailableError,
@@ -24,7 +25,6 @@ from beanstalkd_py.replication.log import (
     WrongSequenceError,
 )
 
-NS_PER_S = 1_000_000_000
 GAP_S = 3.0
 """The longest time between two looks at the lease that still counts as all the time (L2)."""
 MARGIN_S = 1.0

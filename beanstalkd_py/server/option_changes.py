@@ -6,8 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 
 from beanstalkd_py.plural import counted
+from beanstalkd_py.quantities import NS_PER_S
 from beanstalkd_py.schedules.schedule import schedule_values
-from beanstalkd_py.server.options import NS_PER_S, SYNC_NEVER, ServeOptions
+from beanstalkd_py.server.options import SYNC_NEVER, ServeOptions
 from beanstalkd_py.server.tube_policies import policy_values
 
 NS_PER_MS = 1_000_000

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from beanstalkd_py.core.tube_policy import TubePolicy
+from beanstalkd_py.quantities import NS_PER_S
 from beanstalkd_py.schedules.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ MIN_OUTPUT_LIMIT = 4096
 TEXT = "text"
 JSON = "json"
 LOG_FORMATS = (TEXT, JSON)
-NS_PER_S = 1_000_000_000
 
 SYNC_EACH = 0
 SYNC_NEVER = -1

@@ -12,11 +12,11 @@ from beanstalkd_py.core.tube_policy import (
     BURY,
     DELETE,
     MOVE,
-    UINT32_MAX,
     Backoff,
     Rate,
     TubePolicy,
 )
+from beanstalkd_py.quantities import INT64_MAX, UINT32_MAX
 
 MAX_PATTERN = 200
 MAX_BYTES = 1 << 16
@@ -28,7 +28,7 @@ NAMES = {field: field.replace("_", "-") for field in TubePolicy._fields[1:]}
 _CHARACTERS = r"[-A-Za-z0-9+/;.$_()]"
 _NAME = re.compile(rf"(?!-){_CHARACTERS}{{1,{MAX_PATTERN}}}")
 _PATTERN = re.compile(rf"(?!-)(?:{_CHARACTERS}|\*|\?|\[!?{_CHARACTERS}+\])+")
-_MAXIMA = dict.fromkeys(("max_jobs", "max_bytes", "max_reserved"), 2**63 - 1)
+_MAXIMA = dict.fromkeys(("max_jobs", "max_bytes", "max_reserved"), INT64_MAX)
 
 
 def check_pattern(pattern: str) -> None:
@@ -39,6 +39,19 @@ def check_pattern(pattern: str) -> None:
         raise ValueError(
             "invalid pattern; use the characters of tube names, *, ?, [abc], [a-z] and [!abc]"
         )
+
+
+def check_action(text: str) -> None:
+    """Raise ValueError for an invalid `then`."""
+    moves = text.startswith(MOVE) and _NAME.fullmatch(text.removeprefix(MOVE))
+    if not moves and text not in (BURY, DELETE):
+        raise ValueError(f"invalid action {text!r}; use {BURY}, {DELETE} or {MOVE}TUBE")
+
+
+def check_unique(text: str) -> None:
+    """Raise ValueError for an invalid `unique`."""
+    if text != BODY:
+        raise ValueError(f"invalid value {text!r}; use {BODY}")
 
 
 def check_size(policies: Sequence[TubePolicy]) -> None:
@@ -74,11 +87,9 @@ def policy_from(values: Mapping[str, object]) -> TubePolicy:
         raise ValueError("a policy needs a pattern")
     policy = TubePolicy(**fields)  # type: ignore[arg-type]
     check_pattern(policy.pattern)
-    moves = policy.then.startswith(MOVE) and _NAME.fullmatch(policy.then.removeprefix(MOVE))
-    if not moves and policy.then not in (BURY, DELETE):
-        raise ValueError(f"then: invalid action {policy.then!r}")
-    if policy.unique not in ("", BODY):
-        raise ValueError(f"unique: invalid value {policy.unique!r}")
+    check_action(policy.then)
+    if policy.unique:
+        check_unique(policy.unique)
     if policy.release_backoff:
         Backoff.parse(policy.release_backoff)
     if policy.rate:

@@ -18,7 +18,8 @@ from wire import in_tube
 
 from beanstalkd_py.console import live
 from beanstalkd_py.console.application import MOST_VIEWERS
-from beanstalkd_py.control.durations import NS_PER_S, Durations, durations_between
+from beanstalkd_py.control.durations import Durations, durations_between
+from beanstalkd_py.quantities import NS_PER_S
 
 pytestmark = pytest.mark.costly
 STARTERS = {"ours": ours, "C": reference}

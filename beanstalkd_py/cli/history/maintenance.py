@@ -10,12 +10,13 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli import output
-from beanstalkd_py.cli.argument_types import NS_PER_S, TimeType
+from beanstalkd_py.cli.argument_types import TimeType
 from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.history.store_options import DAMAGED, StoreOptions, translate_errors
 from beanstalkd_py.cli.options import AS_JSON, option
 from beanstalkd_py.cli.server.administration import Connect, control_options
 from beanstalkd_py.plural import counted
+from beanstalkd_py.quantities import NS_PER_S
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.verify import Fault, Report

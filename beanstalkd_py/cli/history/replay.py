@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_types import UINT32_MAX, Number, Rate, TimeArgumentType
+from beanstalkd_py.cli.argument_types import Number, Rate, TimeArgumentType
 from beanstalkd_py.cli.connection_options import TubeType, server_options
 from beanstalkd_py.cli.history.replay_request import ReplayRequest, resolve
 from beanstalkd_py.cli.history.replay_run import run_replay, show_preview
 from beanstalkd_py.cli.history.search import Filters, filter_option
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions
 from beanstalkd_py.cli.options import Decorator, option
+from beanstalkd_py.quantities import UINT32_MAX
 
 
 def _uint32_option(name: str, what: str, text: str) -> Decorator:

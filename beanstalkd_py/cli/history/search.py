@@ -10,11 +10,12 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli import output
-from beanstalkd_py.cli.argument_types import INT64_MAX, Number, TimeType
+from beanstalkd_py.cli.argument_types import Number, TimeType
 from beanstalkd_py.cli.history import message_format
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions, topic_of
 from beanstalkd_py.cli.options import AS_JSON, count_option, in_order, option
 from beanstalkd_py.plural import counted
+from beanstalkd_py.quantities import INT64_MAX
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.message import Stored

@@ -11,10 +11,11 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli import output
-from beanstalkd_py.cli.argument_types import UINT32_MAX, Number
+from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.options import option
 from beanstalkd_py.plural import counted
+from beanstalkd_py.quantities import UINT32_MAX
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection

@@ -8,8 +8,8 @@ from beanstalkd_py.cli import output
 from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.server.administration import Connect, control_options
-from beanstalkd_py.cli.server.policy_settings import parse_policy
 from beanstalkd_py.plural import counted
+from beanstalkd_py.server.policy_settings import parse_policy
 from beanstalkd_py.server.tube_policies import policy_values
 
 

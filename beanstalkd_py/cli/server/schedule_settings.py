@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
-from beanstalkd_py.cli.argument_types import UINT32_MAX, ArgumentType, Number
-from beanstalkd_py.cli.server.policy_settings import whole_seconds
+from beanstalkd_py.cli.argument_types import ArgumentType, Number
+from beanstalkd_py.quantities import UINT32_MAX, whole_seconds
 from beanstalkd_py.schedules.schedule import (
     CATCH_UPS,
     NAMES,
@@ -44,8 +44,8 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "tube": _tube,
     "body": str,
     "priority": Number("a priority", 0, UINT32_MAX).parse,
-    "ttr": whole_seconds(1),
-    "delay": whole_seconds(0),
+    "ttr": lambda text: whole_seconds(text, 1),
+    "delay": lambda text: whole_seconds(text, 0),
     "catch-up": _catch_up,
 }
 

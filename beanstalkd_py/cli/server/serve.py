@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_types import AUTO, INT64_MAX, ArgumentType, Number, NumberOrAuto
+from beanstalkd_py.cli.argument_types import AUTO, ArgumentType, Number, NumberOrAuto
 from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.options import (
     complete_file,
@@ -33,6 +33,7 @@ from beanstalkd_py.cli.server.serve_options import (
     limit_options,
     replication_options,
 )
+from beanstalkd_py.quantities import INT64_MAX
 from beanstalkd_py.server import options
 from beanstalkd_py.server.accept.addresses import parse_endpoint
 from beanstalkd_py.server.options import LOG_FORMATS, TEXT

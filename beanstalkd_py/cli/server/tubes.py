@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from beanstalkd_py.cli import output
-from beanstalkd_py.cli.argument_types import UINT32_MAX, Number, Seconds
+from beanstalkd_py.cli.argument_types import Number, Seconds
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.jobs.job_commands import JOB_ID, JOB_JSON
 from beanstalkd_py.cli.options import count_option, option
 from beanstalkd_py.plural import counted
+from beanstalkd_py.quantities import UINT32_MAX
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection

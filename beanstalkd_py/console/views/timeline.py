@@ -11,8 +11,8 @@ from itertools import pairwise
 from beanstalkd_py.admin.statistics import Statistics
 from beanstalkd_py.console.views.history import HistoryMessage
 from beanstalkd_py.console.views.job_entries import COUNTERS, JobEntry
+from beanstalkd_py.quantities import NS_PER_S
 
-NS_PER_S = 10**9
 _EVENT = re.compile(r"([a-z]+)@(\?|[0-9]+)((?:,[^,]*)*)")
 
 

@@ -12,16 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beanstalkd_py.admin.job_record import (
-    DEFAULT_DELAY_S,
-    DEFAULT_PRI,
-    DEFAULT_TTR_S,
-    UINT32_MAX,
-    put_command,
-)
+from beanstalkd_py.admin.job_record import DEFAULT_DELAY_S, DEFAULT_PRI, DEFAULT_TTR_S, put_command
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.sink.server import check_tube
 from beanstalkd_py.pipeline.sources.options import Options
+from beanstalkd_py.quantities import UINT32_MAX
 
 BODY = "body"
 TUBE = "tube"

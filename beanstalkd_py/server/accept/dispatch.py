@@ -14,12 +14,13 @@ import gevent
 
 from beanstalkd_py.core.connections import origin_of
 from beanstalkd_py.core.placement import shard_of
+from beanstalkd_py.quantities import NS_PER_S
 from beanstalkd_py.server.accept.first_command import PEEK_BYTES, Hint, tube_of_first_command
 from beanstalkd_py.server.accept.handover import Handover
 from beanstalkd_py.server.accept.routed_connections import RoutedConnections, Spawn
 from beanstalkd_py.server.accept.unrouted_connections import UnroutedConnections
 from beanstalkd_py.server.logging.setup import LOGGER, fields
-from beanstalkd_py.server.options import NS_PER_S, ServeOptions
+from beanstalkd_py.server.options import ServeOptions
 
 
 class Dispatcher:

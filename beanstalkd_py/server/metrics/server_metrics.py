@@ -16,8 +16,8 @@ from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__
+from beanstalkd_py.quantities import NS_PER_S
 from beanstalkd_py.server.metrics.families import Samples, counter, counters, gauge, gauges
-from beanstalkd_py.server.options import NS_PER_S
 from beanstalkd_py.server.process.proc_stats import process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.stats.stats_reply import COMMANDS, connection_totals, cpu_times_us

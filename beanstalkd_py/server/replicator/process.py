@@ -28,6 +28,7 @@ from beanstalkd_py.core.shared_memory import (
     publish_stored_position,
     set_lease_end,
 )
+from beanstalkd_py.quantities import NS_PER_S
 from beanstalkd_py.replication.cluster_status import STALE_S, ServerStatus, read_status
 from beanstalkd_py.replication.lease import Lease
 from beanstalkd_py.replication.log import FAILOVER, JOINED, Log, LogOptions, LogUnavailableError
@@ -36,7 +37,7 @@ from beanstalkd_py.replication.queue_files import NAMES
 from beanstalkd_py.replication.target import parse_target
 from beanstalkd_py.server.logging.lines import NOTICE, LogSource
 from beanstalkd_py.server.logging.setup import LOGGER, log_in_background, set_up_logging
-from beanstalkd_py.server.options import NS_PER_S, ServeOptions
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK, exit_status
 from beanstalkd_py.server.process.messages import ProcessConfig, ReplicatorStatus

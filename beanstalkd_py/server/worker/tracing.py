@@ -7,9 +7,9 @@ from typing import Any
 
 from beanstalkd_py.core.events import Closed, Event, EventKind, Slow, Trace
 from beanstalkd_py.plural import counted
+from beanstalkd_py.quantities import NS_PER_S
 from beanstalkd_py.server.logging.lines import escaped
 from beanstalkd_py.server.logging.setup import LOGGER, fields
-from beanstalkd_py.server.options import NS_PER_S
 
 Fields = dict[str, Any]
 

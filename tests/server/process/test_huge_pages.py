@@ -17,7 +17,7 @@ def tunables_of(pid: int) -> list[str]:
 
 
 def flags_of_heap(pid: int) -> set[str]:
-    """The flags of all its mappings. Recent versions of glibc ask for huge pages for its end only."""
+    """The flags of all its mappings. glibc 2.42 asks for huge pages for its end only."""
     mappings = Path(f"/proc/{pid}/smaps").read_text().split("[heap]\n")[1:]
     lines = (re.search("^VmFlags: (.*)", text, re.MULTILINE) for text in mappings)
     return {flag for line in lines if line for flag in line[1].split()}
