@@ -25,6 +25,9 @@ PAUSE_S = 0.05
 PACE_S = float(os.environ.get("REPLICATION_PACE_S", "0"))
 """The pause after each step of a client. Without one, clients take a core of the servers."""
 
+GROWTH = 10_000
+"""After so many jobs a client puts no more than it deletes."""
+
 TUBES = (b"one", b"two", b"three", b"four")
 """With two workers each has some of them."""
 
@@ -97,7 +100,8 @@ class LoggingClient:
             time.sleep(PAUSE_S)
 
     def _step(self, client: Client, dice: random.Random) -> None:
-        if dice.random() < 0.55:
+        # At first the queue grows, and then it does not: copies of it would take longer and longer.
+        if dice.random() < (0.55 if len(self.jobs) < GROWTH else 0.4):
             self._put(client, dice)
             return
         sent = time.monotonic()
