@@ -83,6 +83,24 @@ ensure_system() {
     exit 2
 }
 
+# Unpacks Debian packages into build/programs. Installing these would start services on public addresses. Arguments:
+# PACKAGE=COMMAND, or a name that the command has, too.
+ensure_unpacked() {
+    local folder=$ROOT/build/programs name
+    mkdir -p "$folder"
+    for name in "$@"; do
+        [ -n "$(find "$folder" -path "*bin/${name#*=}" -print -quit)" ] && continue
+        say "unpacking ${name%%=*} into ${folder#"$ROOT"/}"
+        (
+            cd "$folder"
+            apt-get -q download "${name%%=*}" >/dev/null 2>&1 ||
+                { as_root apt-get update -q && apt-get -q download "${name%%=*}"; } >/dev/null
+            dpkg-deb -x "${name%%=*}"_*.deb .
+            rm "${name%%=*}"_*.deb
+        )
+    done
+}
+
 # --- the environment --------------------------------------------------------------------------------
 
 stamp_is() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }

@@ -8,9 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
@@ -46,12 +45,12 @@ def console(*options: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def chromium(folder: Path) -> Iterator[Browser]:
+def chromium(*options: str) -> Iterator[Browser]:
     """Fails without Chromium."""
     program = next(filter(None, map(shutil.which, NAMES)), None)
     assert program is not None, "no Chromium is installed; its package is chromium"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(OPTIONS))
+        browser = playwright.chromium.launch(executable_path=program, args=[*OPTIONS, *options])
         try:
             yield browser
         finally:
@@ -105,11 +104,20 @@ class Tab:
 
 @contextlib.contextmanager
 def tab(
-    browser: Browser, url: str, *, dark: bool = False, width: int = 1280, height: int = 800
+    browser: Browser,
+    url: str,
+    *,
+    dark: bool = False,
+    width: int = 1280,
+    height: int = 800,
+    headers: Mapping[str, str] | None = None,
 ) -> Iterator[Tab]:
     """Open a tab of its own; its page must not log, throw, or ask another origin."""
     context = browser.new_context(
-        color_scheme="dark" if dark else "light", viewport={"width": width, "height": height}
+        color_scheme="dark" if dark else "light",
+        viewport={"width": width, "height": height},
+        extra_http_headers=dict(headers or {}),
+        ignore_https_errors=True,
     )
     opened = Tab(context.new_page(), url)
     try:

@@ -41,8 +41,8 @@ LONG_MS = 30_000.0
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("browser")) as opened:
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
         yield opened
 
 
