@@ -1,4 +1,4 @@
-"""Wheels and sdist of a release, built once per run from a copy of the tree."""
+"""Wheels, sdist and image of a release, built once per run from a copy of the tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def release(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Release:
     folder = tmp_path_factory.mktemp("release")
-    run(checkout / "tools/release", folder, cwd=checkout, RELEASE_PACKAGES="sdist wheels")
+    run(checkout / "tools/release", folder, cwd=checkout, RELEASE_PACKAGES="sdist wheels image")
     return Release(checkout, folder)
 
 

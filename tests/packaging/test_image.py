@@ -17,17 +17,12 @@ from typing import Any
 
 import pytest
 from processes import eventually
+from releases import Release
 
-ROOT = Path(__file__).parents[2]
 DATA = "var/lib/beanstalkd-py"
 LARGEST = 120_000_000
-BUILD_S = 900.0
 COMMAND_S = 60.0
-pytestmark = [
-    pytest.mark.packaging,
-    pytest.mark.xdist_group("image"),
-    pytest.mark.timeout(BUILD_S + 60),
-]
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1800)]
 
 
 @dataclass
@@ -126,13 +121,9 @@ def running(image: Image, folder: Path, *arguments: str) -> Iterator[Container]:
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def archive(release: Release) -> Path:
     assert os.geteuid() == 0, "only root can run containers here"
-    out = tmp_path_factory.mktemp("out")
-    environment = os.environ | {"BEANSTALKD_PY_LTO": "0"}
-    command = [ROOT / "tools/package", "image", out]
-    subprocess.run(command, check=True, timeout=BUILD_S, env=environment)
-    (path,) = out.iterdir()
+    (path,) = release.folder.glob("*-image.tar")
     return path
 
 

@@ -20,9 +20,10 @@ def test_the_same_bytes_in_another_folder(release: Release, tmp_path: Path) -> N
     out = tmp_path / "out"
     tags = "manylinux_2_28_x86_64 musllinux_1_2_aarch64"
     run(other / "tools/package", "wheels", out, cwd=other, WHEELS=tags)
-    run(other / "tools/package", "sdist", out, cwd=other)
+    for package in ("sdist", "image"):
+        run(other / "tools/package", package, out, cwd=other)
     packages = sorted(path.name for path in out.iterdir())
-    assert len(packages) == 3
+    assert len(packages) == 4
     for name in packages:
         assert (out / name).read_bytes() == (release.folder / name).read_bytes(), name
 
@@ -31,7 +32,7 @@ def test_checksums(release: Release) -> None:
     checked = run("sha256sum", "--check", "SHA256SUMS", cwd=release.folder).splitlines()
     files = {path.name for path in release.folder.iterdir()} - {"SHA256SUMS"}
     assert {line.removesuffix(": OK") for line in checked} == files
-    assert len(files) == 7
+    assert len(files) == 8
 
 
 def test_bill_of_materials(release: Release) -> None:

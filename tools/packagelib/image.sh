@@ -2,7 +2,7 @@
 # Sourced by tools/package: builds the container image, or the context of its Containerfile, in $OUT without a registry.
 #
 # The image has Debian's Python, for which pip chooses the wheels of the dependencies, so the Python of this machine
-# may be another one. The package's own wheel is built here and needs a libc that is at least as old as the image's.
+# may be another one.
 
 SUITE=bookworm
 PYTHON=3.11
@@ -29,10 +29,10 @@ image_root() {
 # nkeys, of the extra `replication`, has no wheel on PyPI.
 image_wheels() {
     say "building wheels"
-    mkdir "$WORK/source"
-    copy_sources "$WORK/source"
-    (cd "$WORK/source" && "$VENV/bin/python" -m pip --quiet wheel --no-deps --no-build-isolation --wheel-dir "$1" \
-        . nkeys)
+    mkdir "$1"
+    "$ROOT/tools/docs" man
+    WHEELS=manylinux_2_28_$(uname -m) "$PACKAGING/bin/python" "$ROOT/tools/packagelib/wheels.py" wheels "$1" >/dev/null
+    "$VENV/bin/python" -m pip --quiet wheel --no-deps --no-build-isolation --wheel-dir "$1" nkeys
 }
 
 # The files of the package and its dependencies, below the folder $1.
@@ -42,7 +42,7 @@ image_packages() {
     for minor in $(seq "$LIBC_MINOR" -1 5); do
         platforms+=(--platform "manylinux_2_${minor}_$machine")
     done
-    platforms+=(--platform "manylinux2014_$machine" --platform "linux_$machine")
+    platforms+=(--platform "manylinux2014_$machine")
     image_wheels "$WORK/wheels"
     say "installing dependencies: $EXTRAS"
     "$VENV/bin/python" -m pip --quiet install --target "$library" --no-compile --only-binary=:all: \
@@ -62,8 +62,9 @@ image_context() {
     image_root "$1/root.tar"
     image_packages "$WORK/files"
     install -d -m 700 "$WORK/data/var/lib/beanstalkd-py" "$WORK/data/var/lib/beanstalkd-py.history"
-    tar -C "$WORK/files" --sort=name --owner=0 --group=0 -cf "$1/packages.tar" usr etc
-    tar -C "$WORK/data" --owner="$USER_ID" --group="$USER_ID" -rf "$1/packages.tar" \
+    local options=(--sort=name --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --file "$1/packages.tar")
+    tar -C "$WORK/files" --create --owner=0 --group=0 "${options[@]}" usr etc
+    tar -C "$WORK/data" --append --owner="$USER_ID" --group="$USER_ID" "${options[@]}" \
         var/lib/beanstalkd-py var/lib/beanstalkd-py.history
     cp "$ROOT/tools/packagelib/Containerfile" "$1"
 }
@@ -77,9 +78,9 @@ image_build() {
     say "building $IMAGE"
     # The format of Docker, because OCI's has no health check.
     image_buildah build --quiet --isolation chroot --format docker --layers=false --network host \
-        --tag "$IMAGE" "$1" >/dev/null
-    rm -f "$ARCHIVE"
-    image_buildah push --quiet "$IMAGE" "docker-archive:$ARCHIVE:$IMAGE"
+        --timestamp "$SOURCE_DATE_EPOCH" --tag "$IMAGE" "$1" >/dev/null
+    image_buildah push --quiet "$IMAGE" "docker-archive:$WORK/image.tar:$IMAGE"
+    python3 "$ROOT/tools/packagelib/image_archive.py" "$WORK/image.tar" "$ARCHIVE"
     say "built ${ARCHIVE#"$ROOT"/}"
 }
 
