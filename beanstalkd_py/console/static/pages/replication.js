@@ -10,7 +10,7 @@ import { Badge } from "/static/parts/values.js";
 const isTable = (value) => Array.isArray(value) && value.length > 0 && value.every((one) => one && typeof one === "object" && !Array.isArray(one));
 
 const cellOf = (key, value) =>
-  /primary$/.test(key) && typeof value === "boolean" ? html`<${Badge} kind=${value ? "accent" : "neutral"}>
+  key.endsWith("primary") && typeof value === "boolean" ? html`<${Badge} kind=${value ? "accent" : "neutral"}>
   ${value ? "primary" : "standby"}<//>` : valueOf(key, value);
 
 const columnsOf = (rows) =>
