@@ -151,7 +151,12 @@ def lose_disk_of_primary(
 
 
 def has_caught_up(server: ReplicatedServer, after: float) -> bool:
-    """Return whether a standby has reported since then that it lacks few messages."""
+    """Return whether a standby has reported since then that it lacks few messages.
+
+    Its copy may be complete before the other server has taken over, so it may be the primary, too.
+    """
+    if server.is_primary():
+        return True
     servers = cluster_status(server.target)["servers"]
     (found,) = (one for one in servers if one["address"] == f"127.0.0.1:{server.port}")
     is_standby = found["time_s"] > after and not found["is_primary"]
