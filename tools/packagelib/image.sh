@@ -52,6 +52,8 @@ image_packages() {
     { echo '#!/usr/bin/python3 -P' && tail -n +2 "$library/bin/beanstalkd-py"; } >"$1/usr/bin/beanstalkd-py"
     chmod 755 "$1/usr/bin/beanstalkd-py"
     rm -r "${library:?}/bin" "$library/gevent/tests"
+    # Their first lines have a path of this machine.
+    sed -i '/^\.\.\/\.\.\/bin\//d' "$library"/*.dist-info/RECORD
     printf '%s\n' root:x:0:0::/:/usr/sbin/nologin \
         "beanstalkd-py:x:$USER_ID:$USER_ID::/var/lib/beanstalkd-py:/usr/sbin/nologin" >"$1/etc/passwd"
     printf '%s\n' root:x:0: "beanstalkd-py:x:$USER_ID:" >"$1/etc/group"
