@@ -19,7 +19,8 @@ from beanstalkd_py.replication.log import (
     StreamEnds,
     WrongSequenceError,
 )
-from beanstalkd_py.replication.node import Configuration, ServerReport, key_of
+from beanstalkd_py.replication.membership import Configuration
+from beanstalkd_py.replication.node import ServerReport, key_of
 
 POLL_S = 0.05
 FAILOVER_S = 30.0

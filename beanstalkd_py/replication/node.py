@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,8 +20,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from beanstalkd_py import errors
-from beanstalkd_py.archiver.folder_identity import known_identity, set_identity
-from beanstalkd_py.binlog.layout import REPLICA, binlog_files, number_of
+from beanstalkd_py.archiver.folder_identity import set_identity
+from beanstalkd_py.binlog.layout import binlog_files, number_of
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy
 from beanstalkd_py.replication.lease import Keys, Lease
@@ -35,14 +34,14 @@ from beanstalkd_py.replication.log import (
     StreamEnds,
     WrongSequenceError,
 )
+from beanstalkd_py.replication.membership import Configuration, Member
 from beanstalkd_py.replication.piece import Piece, PieceError
 from beanstalkd_py.replication.queue_files import QueueFiles
-from beanstalkd_py.replication.replica_state import ReplicaState, load_replica, save_replica
+from beanstalkd_py.replication.replica_state import ReplicaRecord
 from beanstalkd_py.replication.stream_writer import Stream, StreamWriter
 
 LOGGER = logging.getLogger("beanstalkd_py")
 
-IDENTITY_BYTES = 8
 POLL_S = 0.2
 """How often a standby looks for new messages."""
 OBSERVE_S = 0.5
@@ -72,21 +71,6 @@ class NodeLog(Stream, Keys, Protocol):
     async def read(
         self, worker: int, after: int, last: int, state: CopyState
     ) -> list[tuple[int, Piece]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """What all servers of a replicated queue have in common: the key CONFIGURATION.
-
-    `is_complete` is false until the streams have everything that the first folder had.
-    `history_ids` are the identities of the workers' folders in all histories.
-    """
-
-    identity: str
-    workers: int
-    colocate: str | None = None
-    is_complete: bool = False
-    history_ids: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +119,8 @@ class Node:
         self._log = log
         self._has_history = has_history
         self._lease = lease
-        self._top = top
         self._folders = list(folders)
-        self._colocate = colocate
+        self._member = Member(top, self._folders, colocate)
         self._configuration = Configuration("", 0)
         self._revision = 0
         self._is_origin = False
@@ -146,11 +129,7 @@ class Node:
         self._saved_mono = 0.0
         self._saving: asyncio.Task[None] | None = None
         self._unavailable = ""
-        self._saved: list[CopyState] = []
-        self._recorded: list[int] = []
-        """The last messages of the streams that a restart of this server will have."""
-        self._unsaved = ""
-        """Why the record could not be written the last time."""
+        self._record = ReplicaRecord(top)
         self._behind = 0
         self._has_caught_up = False
         self._complete_s = 0.0
@@ -179,7 +158,7 @@ class Node:
         """
         if self._is_primary:
             self._complete_s = time.time()
-        address, sequences = self._lease.address, self._recorded
+        address, sequences = self._lease.address, self._record.sequences
         times_s = time.time(), self._complete_s
         report = ServerReport(address, sequences, *times_s, self._has_history)
         with contextlib.suppress(LogUnavailableError):
@@ -195,13 +174,8 @@ class Node:
         await self._until_available(partial(self._log.create, len(self._folders)))
         await self._until_available(self._join)
         found = self._configuration
-        if (found.workers, found.colocate) != (len(self._folders), self._colocate):
-            raise errors.ReplicationError(
-                f"the replicated queue has --workers {found.workers}"
-                + (f" --colocate {found.colocate}" if found.colocate else "")
-                + "; start this server with the same options, on an empty binlog folder"
-            )
-        replica = self._checked_replica()
+        found.check(len(self._folders), self._member.colocate)
+        replica = self._member.replica_of(found.identity)
         self._is_origin = replica.is_origin and not found.is_complete
         states = replica.shards
         if self._is_origin or len(states) != len(self._folders):
@@ -220,7 +194,7 @@ class Node:
             if damaged:  # a server that started on them would lose their jobs
                 LOGGER.error("%s: %s; copying again", copy.folder, _difference(damaged))
                 copy.begin_again()
-        self._recorded = [copy.state.sequence for copy in self._copies]
+        self._record.open(found.identity, [copy.state for copy in self._copies])
         # A start does not count as complete, because a server without disk space repeats it.
         last = await self._until_available(partial(self._log.get, key_of(self._lease.address)))
         self._complete_s = time.time() if last is None else last.decode(ServerReport).complete_s
@@ -229,53 +203,7 @@ class Node:
         await self._until_available(partial(self._log.tell, JOINED))
 
     async def _join(self) -> None:
-        """Read the configuration; write it if the queue is new."""
-        record = await self._log.get(CONFIGURATION)
-        if record is None:
-            await self._begin_queue()
-            record = await self._log.get(CONFIGURATION)
-        if record is None:
-            raise LogUnavailableError("NATS lacks the configuration that was just written")
-        self._configuration = record.decode(Configuration)
-        self._revision = record.revision
-
-    async def _begin_queue(self) -> None:
-        replica = load_replica(self._top)
-        if replica is not None and not replica.is_origin:
-            raise errors.ReplicationError(
-                f"binlog folder {self._top} is a replica of a queue that NATS does not have; if"
-                f" NATS has lost it, remove {self._top / REPLICA} on the server with the newest"
-                " folder, and start that one first"
-            )
-        # The outcome of an earlier attempt may be unknown, so it is repeated with its identity.
-        identity = replica.identity if replica is not None else os.urandom(IDENTITY_BYTES).hex()
-        # First the file: only the folder that has it may write the first content (N2).
-        save_replica(self._top, identity, is_origin=True, shards=[])
-        ids = [
-            known_identity(folder) or f"{identity}-{worker}"
-            for worker, folder in enumerate(self._folders)
-        ]
-        mine = Configuration(identity, len(self._folders), self._colocate, history_ids=ids)
-        with contextlib.suppress(WrongSequenceError):
-            await self._log.put(CONFIGURATION, asdict(mine), 0)
-
-    def _checked_replica(self) -> ReplicaState:
-        """Return the state of the folder, which may become a copy of the streams, or is one."""
-        replica, identity = load_replica(self._top), self._configuration.identity
-        if replica is not None and replica.identity == identity:
-            return replica
-        if replica is not None and not replica.is_origin:
-            raise errors.ReplicationError(
-                f"binlog folder {self._top} is a replica of another queue ({replica.identity}, not"
-                f" {identity}); use another folder, or another name in --replicate"
-            )
-        if any(binlog_files(folder) for folder in self._folders):
-            raise errors.ReplicationError(
-                f"binlog folder {self._top} has jobs that the replicated queue does not have; start"
-                " on an empty folder, or use another name in --replicate"
-            )
-        save_replica(self._top, identity, is_origin=False, shards=[])
-        return ReplicaState(identity)
+        self._configuration, self._revision = await self._member.join(self._log)
 
     # --- standby ------------------------------------------------------------------------------
 
@@ -339,7 +267,7 @@ class Node:
             self._complete_s = time.time()
         if time.monotonic() - self._saved_mono >= SAVE_S:
             self._saved_mono = time.monotonic()
-            self._save([copy.sync() for copy in self._copies])
+            self._record.save([copy.sync() for copy in self._copies])
             for worker, copy in enumerate(self._copies):
                 if self._has_caught_up:
                     synced(worker, copy.state.position)
@@ -391,7 +319,7 @@ class Node:
         The workers have jobs of the copy in memory, so they have to begin again, too.
         """
         copy.begin_again()
-        self._save([one.sync() for one in self._copies])
+        self._record.save([one.sync() for one in self._copies])
         return errors.ReplicationError(f"{copy.folder}: {reason}; copying again")
 
     # --- primary ------------------------------------------------------------------------------
@@ -419,7 +347,7 @@ class Node:
         if not self._is_origin:
             for copy in self._copies:
                 copy.cut()
-            self._save([copy.sync() for copy in self._copies])
+            self._record.save([copy.sync() for copy in self._copies])
         await self.files.take_over(is_origin=self._is_origin)
         self._is_primary = True
 
@@ -535,24 +463,7 @@ class Node:
         for state, folder in zip(states, self._folders, strict=True):
             files = binlog_files(folder)
             state.drop_before(number_of(files[0]) if files else 0)
-        self._save(states)
-
-    def _save(self, states: Sequence[CopyState]) -> None:
-        """Record these states, unless they are recorded already."""
-        if states == self._saved:
-            return
-        identity = self._configuration.identity
-        try:
-            save_replica(self._top, identity, is_origin=False, shards=states)
-        except OSError as error:
-            # An older record is valid, too, and on a full disk clients still delete jobs.
-            if str(error) != self._unsaved:
-                LOGGER.warning("cannot write %s: %s", self._top / REPLICA, error.strerror)
-            self._unsaved = str(error)
-        else:
-            self._unsaved = ""
-            self._saved = [state.copy() for state in states]
-            self._recorded = [state.sequence for state in states]
+        self._record.save(states)
 
     async def _until_available(self, call: Callable[[], Awaitable[Result]]) -> Result:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ from beanstalkd_py.binlog.layout import REPLICA
 from beanstalkd_py.history.files.layout import write_file
 from beanstalkd_py.regular_file import read_regular
 from beanstalkd_py.replication.folder_copy import CopyState
+
+LOGGER = logging.getLogger("beanstalkd_py")
 
 FORMAT = 1
 
@@ -55,3 +58,37 @@ def save_replica(folder: Path, identity: str, is_origin: bool, shards: Sequence[
         "shards": [one.encode() for one in shards],
     }
     write_file(folder / REPLICA, json.dumps(values).encode() + b"\n")
+
+
+class ReplicaRecord:
+    """The file of a folder while its server runs."""
+
+    def __init__(self, top: Path) -> None:
+        self.sequences: list[int] = []
+        """The last messages of the streams that a restart of this server will have."""
+        self._top = top
+        self._identity = ""
+        self._saved: list[CopyState] = []
+        self._failure = ""
+        """Why the file could not be written the last time."""
+
+    def open(self, identity: str, states: Sequence[CopyState]) -> None:
+        """Begin with these states, which the file has or which are empty."""
+        self._identity = identity
+        self.sequences = [state.sequence for state in states]
+
+    def save(self, states: Sequence[CopyState]) -> None:
+        """Record these states, unless they are recorded already."""
+        if states == self._saved:
+            return
+        try:
+            save_replica(self._top, self._identity, is_origin=False, shards=states)
+        except OSError as error:
+            # An older record is valid, too, and on a full disk clients still delete jobs.
+            if str(error) != self._failure:
+                LOGGER.warning("cannot write %s: %s", self._top / REPLICA, error.strerror)
+            self._failure = str(error)
+        else:
+            self._failure = ""
+            self._saved = [state.copy() for state in states]
+            self.sequences = [state.sequence for state in states]

@@ -26,7 +26,7 @@ from replication.test_node import stream_files
 
 from beanstalkd_py.binlog.layout import binlog_files
 from beanstalkd_py.replication.log import CONFIGURATION
-from beanstalkd_py.replication.node import Configuration
+from beanstalkd_py.replication.membership import Configuration
 from beanstalkd_py.replication.replica_state import load_replica
 
 TESTS = Path(__file__).parents[1]
