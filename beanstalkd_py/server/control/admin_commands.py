@@ -109,7 +109,7 @@ class AdminCommands:
                     state = "refused" if draining else "accepted again"
                     LOGGER.info("draining: puts are %s", state)
                 self._shared.draining = draining
-                self._server.report_status()
+                self._server.state.report()
             case None:
                 pass
             case other:

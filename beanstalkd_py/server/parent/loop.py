@@ -15,7 +15,6 @@ from gevent.event import AsyncResult
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.layout import POLICIES, SCHEDULES
 from beanstalkd_py.core.shared_memory import LEASE_ENDED, set_lease_end
-from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept.acceptor import Acceptor, Receiver
 from beanstalkd_py.server.accept.addresses import UNIX_PREFIX
 from beanstalkd_py.server.accept.admission import Admission
@@ -34,6 +33,7 @@ from beanstalkd_py.server.logging.setup import LOGGER, set_up_logging
 from beanstalkd_py.server.option_changes import Changes, value_text
 from beanstalkd_py.server.options import ServeOptions, auto_tls_processes
 from beanstalkd_py.server.parent.ready_line import ready_line
+from beanstalkd_py.server.parent.server_status import CONSOLE_NAME, ServerStatus
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
@@ -50,8 +50,7 @@ from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.process.supervision import Supervisor
 from beanstalkd_py.server.replicator.replicator_supervisor import ReplicatorSupervisor
 from beanstalkd_py.server.stats.tube_stats import TubeStatsCache
-from beanstalkd_py.server.stats.worker_stats import Component
-from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
+from beanstalkd_py.server.tls.certificates import Certificates, read_certificates_again
 from beanstalkd_py.server.tls.tls_processes import TLS_FULL, TlsProcesses, start_tls_processes
 
 if TYPE_CHECKING:
@@ -63,10 +62,6 @@ if TYPE_CHECKING:
     from beanstalkd_py.server.parent.start import ServerSetup
     from beanstalkd_py.server.schedules.scheduler import Scheduler
 
-START_PROGRESS_S = 10.0
-STATUS_S = 1.0
-"""The interval of checks for components that keep restarting."""
-CONSOLE_NAME = "console"
 IMPORT_DELAY_S = 1.0
 """The delay before the import of the option parser, so that it does not delay first clients."""
 KEEPALIVES_PER_WATCHDOG_LIMIT = 4
@@ -105,8 +100,6 @@ class ParentLoop:
         self._acceptors: list[gevent.Greenlet[[], Any]] = []
         self._supervised = len(workers)
         self._stopped = 0
-        self._accepting = False
-        self._stopping = False
         self._status = EXIT_OK
         self._unanswered_ping = False
         self._archiver = None
@@ -118,6 +111,9 @@ class ParentLoop:
             else:
                 self._archiver = ArchiverSupervisor(partial(start, ARCHIVER_MODULE), limit)
         self._helpers: list[Supervisor] = []
+        self.state = ServerStatus(
+            setup.notifier, shared, self._workers, self._helpers, self._faults
+        )
         if self._tls is not None:
             self._helpers += self._tls.supervisors
         if self._archiver is not None:
@@ -147,8 +143,8 @@ class ParentLoop:
             self._metrics.start()
         for helper in self._helpers:
             self._spawn(helper.run)
-        self._spawn(self._report_start)
-        self._spawn(self._report_restarting)
+        self._spawn(self.state.report_start)
+        self._spawn(self.state.report_failing)
         try:
             return self._end.get() or EXIT_OK
         finally:
@@ -179,13 +175,13 @@ class ParentLoop:
             if signal.SIGUSR1 in received:
                 LOGGER.info("draining: puts are refused from now on")
                 self._shared.draining = True
-                self.report_status()
-            if signal.SIGHUP in received and not self._stopping:
+                self.state.report()
+            if signal.SIGHUP in received and not self.state.is_stopping:
                 try:
                     self.reload()
                 except errors.UsageError as error:
                     LOGGER.error("reload: %s; nothing has changed", error)
-            if received & {signal.SIGTERM, signal.SIGINT} and not self._stopping:
+            if received & {signal.SIGTERM, signal.SIGINT} and not self.state.is_stopping:
                 LOGGER.info("stopping")
                 self._stop()
 
@@ -198,7 +194,8 @@ class ParentLoop:
         self._notifier.reloading()
         try:
             options, changes = self._setup.read_options_again()
-            certificates = self._read_certificates(options)
+            tls, before = self._tls, self._setup.options
+            certificates = None if tls is None else read_certificates_again(options, before)
             if self._console is not None:
                 options.console_settings().accounts()  # raises if the new users are invalid
             self._setup.options = options
@@ -210,22 +207,7 @@ class ParentLoop:
                 LOGGER.warning("reload: %s %s needs a restart", name, value_text(name, value))
             return changes
         finally:
-            self._notifier.ready(self._status_text())
-
-    def _read_certificates(self, options: ServeOptions) -> Certificates | None:
-        """Return the new certificates for a reload, if any. Raises UsageError.
-
-        If the user of -u cannot read the same files as before, the loaded certificates stay.
-        """
-        if self._tls is None:
-            return None
-        try:
-            return read_certificates(options)
-        except errors.UnreadableError as error:
-            if _tls_files(options) != _tls_files(self._setup.options):
-                raise
-            LOGGER.error("reload: %s; keeping the loaded certificates", error)
-            return None
+            self._notifier.ready(self.state.text())
 
     def _apply(self, options: ServeOptions, certificates: Certificates | None) -> None:
         self._change_workers(options)
@@ -261,7 +243,7 @@ class ParentLoop:
         """Wait for a start's end; return the receiver of new connections, None during a stop."""
         for worker in self._workers:
             worker.was_ready.wait()
-        return None if self._stopping else self._dispatcher or self._single
+        return None if self.state.is_stopping else self._dispatcher or self._single
 
     def _change_workers(self, options: ServeOptions) -> None:
         worker_options = self._setup.with_online_policies(options)
@@ -283,7 +265,7 @@ class ParentLoop:
             self.replicator.wait_for(POLICIES)
 
     def _stop(self, send_replies: bool = True) -> None:
-        self._stopping = True
+        self.state.is_stopping = True
         self._notifier.stopping()
         if self.scheduler is not None:
             self.scheduler.stop()
@@ -307,21 +289,6 @@ class ParentLoop:
 
     # --- the status for the service manager ---------------------------------------------------
 
-    def _report_start(self) -> None:
-        while not self._accepting and not self._stopping:
-            self._notifier.starting(self._status_text())
-            gevent.sleep(START_PROGRESS_S)
-
-    def _report_restarting(self) -> None:
-        """Poll which components keep restarting or fail, because no event reports changes."""
-        reported: list[str] = []
-        while True:
-            gevent.sleep(STATUS_S)
-            failing = self._failing()
-            if failing != reported:
-                self.report_status()
-            reported = failing
-
     def _send_keepalives(self) -> None:
         """Send keepalives to the service manager's watchdog.
 
@@ -336,46 +303,16 @@ class ParentLoop:
                     self._workers[0].send_message(channel.PING)
             gevent.sleep(self._notifier.watchdog_s / KEEPALIVES_PER_WATCHDOG_LIMIT)
 
-    def report_status(self) -> None:
-        if self._accepting and not self._stopping:
-            self._notifier.status(self._status_text())
-
-    def _status_text(self) -> str:
-        ready, count = sum(worker.ready for worker in self._workers), len(self._workers)
-        workers = counted(count, "worker")
-        if not self._accepting:
-            return f"starting: {ready} of {workers} ready, the others read their binlogs"
-        doing = "draining" if self._shared.draining else "serving"
-        missing = f"; {count - ready} restarting" if ready < count else ""
-        return "; ".join([f"{doing} with {ready} of {workers}{missing}", *self._failing()])
-
-    def components(self) -> list[Component]:
-        return [one.component for one in (*self._workers, *self._helpers)]
-
-    def _restarting(self) -> list[str]:
-        return [one.name for one in self.components() if one.keeps_restarting]
-
-    def _failing(self) -> list[str]:
-        """Return the parts of the status line about failures."""
-        failing = [f"{name} keeps restarting" for name in self._restarting()]
+    def _faults(self) -> list[str]:
+        """Return the parts of the status line about failures of other things than processes."""
+        faults = []
         if self.replicator is not None and self.replicator.status.unavailable:
-            failing.append(f"the replicated log: {self.replicator.status.unavailable}")
+            faults.append(f"the replicated log: {self.replicator.status.unavailable}")
         schedules = self.scheduler.failing() if self.scheduler is not None else []
         if schedules:
             names = schedules[0] if len(schedules) == 1 else str(len(schedules))
-            failing.append(f"failing schedules: {names}")
-        return failing
-
-    def readiness(self) -> tuple[bool, str]:
-        """Return whether all workers serve and no component keeps restarting; the status line.
-
-        The console does not count, because clients need none.
-        """
-        if self._stopping:
-            return False, "stopping"
-        serving = self._accepting and all(worker.ready for worker in self._workers)
-        failing = [one for one in self._restarting() if one != CONSOLE_NAME]
-        return serving and not failing, self._status_text()
+            faults.append(f"failing schedules: {names}")
+        return faults
 
     # --- connections --------------------------------------------------------------------------
 
@@ -386,13 +323,13 @@ class ParentLoop:
         return uncounted + self._shared.open_connections()
 
     def _start_accepting(self, receiver: Receiver) -> None:
-        self._accepting = True
+        self.state.is_accepting = True
         for listener in self._sockets.clients:
             self._acceptors.append(self._spawn(Acceptor(listener, receiver, self._admission).run))
         if self._tls is not None and self._sockets.tls is not None:
             self._tls.serve(receiver)
             acceptor = Acceptor(self._sockets.tls, self._tls, self._admission, TLS_FULL)
-            self._acceptors.append(self._spawn(partial(_accept_when_ready, self._tls, acceptor)))
+            self._acceptors.append(self._spawn(partial(self._tls.run_when_ready, acceptor)))
 
     def _stop_accepting(self) -> None:
         gevent.killall(self._acceptors)
@@ -440,7 +377,9 @@ class ParentLoop:
         from beanstalkd_py.server.metrics.tube_metrics import tube_metrics
 
         capacity = self._worker_capacity()
-        server = ServerMetrics(self._setup, self._shared, capacity, self._workers, self.components)
+        server = ServerMetrics(
+            self._setup, self._shared, capacity, self._workers, self.state.components
+        )
         cache = TubeStatsCache([partial(worker.pages, "tube_stats") for worker in self._workers])
         count, most_tubes = len(self._workers), self._setup.options.metrics_tubes
 
@@ -455,7 +394,7 @@ class ParentLoop:
             if most_tubes > 0:
                 yield from tube_metrics(cache.get(), count, most_tubes)
 
-        return MetricsServer(self._sockets.metrics, collect, self.readiness)
+        return MetricsServer(self._sockets.metrics, collect, self.state.readiness)
 
     def _new_console(self, start: Callable[[], ChildProcess]) -> ConsoleSupervisor | None:
         listener, control = self._sockets.console, self._sockets.control
@@ -479,11 +418,10 @@ class ParentLoop:
     # --- workers ------------------------------------------------------------------------------
 
     def _backlog_limit(self, options: ServeOptions) -> BacklogLimit:
-        def is_refusing(worker: int) -> bool:
-            return bool(self._shared.counters(worker).binlog_refusing)
-
         folders = map(Path, self._setup.folder_paths)
-        return BacklogLimit(folders, options.history_backlog, options.file_size, is_refusing)
+        return BacklogLimit(
+            folders, options.history_backlog, options.file_size, self._shared.is_refusing
+        )
 
     def _supervise(self, worker: WorkerSupervisor) -> None:
         status = worker.run()
@@ -491,26 +429,26 @@ class ParentLoop:
         self._status = self._status or status
         if self._supervised == 0:
             self._end.set(self._status)
-        elif not self._stopping:
+        elif not self.state.is_stopping:
             self._stop()
 
     def _resign(self) -> None:
         """Stop the server, so that another one takes over and this one is started again."""
         LOGGER.log(NOTICE, "a failover is requested; this server becomes a standby")
         self._status = self._status or EXIT_ERROR
-        if not self._stopping:
+        if not self.state.is_stopping:
             self._stop()
 
     def _end_term(self, status: int) -> None:
         """Stop the server after the end of the replicator, because no reply may be sent."""
         set_lease_end(self._shared.pointer, LEASE_ENDED)
         self._status = self._status or status
-        if not self._stopping:
+        if not self.state.is_stopping:
             self._stop(send_replies=False)
 
     def worker_ready(self, worker: WorkerSupervisor) -> None:
         """Hand connections to the worker. Accepting starts when all workers have been ready."""
-        if self._stopping or worker.process is None:
+        if self.state.is_stopping or worker.process is None:
             return
         # The options may have changed during recovery.
         worker.change_options(self._setup.with_online_policies(self._setup.options))
@@ -518,12 +456,12 @@ class ParentLoop:
         handover = Handover(worker.process.connections, counters, self._worker_capacity())
         if self._dispatcher is not None:
             self._dispatcher.attach(worker.index, handover)
-        if self._accepting:
-            self.report_status()
+        if self.state.is_accepting:
+            self.state.report()
         elif all(other.was_ready.is_set() for other in self._workers):
             self._single = handover if self._dispatcher is None else None
             self._start_accepting(self._dispatcher or handover)
-            self._notifier.ready(self._status_text())
+            self._notifier.ready(self.state.text())
             options = self._setup.options
             LOGGER.log(NOTICE, "%s", ready_line(options, self._sockets, len(self._workers)))
             if self._notifier.watchdog_s:
@@ -539,7 +477,7 @@ class ParentLoop:
             self._shared.counters(worker.index).total_connections = passed
         will_recover = self._setup.options.binlog_dir is not None
         self._shared.reset_worker(worker.index, will_recover)
-        self.report_status()
+        self.state.report()
 
     def worker_stopped(self) -> None:
         """Let a standby take over as soon as the last worker has stopped, before it has ended."""
@@ -560,12 +498,3 @@ class ParentLoop:
 
     def worker_answered(self, worker: WorkerSupervisor) -> None:
         self._unanswered_ping = False
-
-
-def _accept_when_ready(tls: TlsProcesses, acceptor: Acceptor) -> None:
-    tls.wait_until_ready()
-    acceptor.run()
-
-
-def _tls_files(options: ServeOptions) -> tuple[str | None, ...]:
-    return options.tls_cert, options.tls_key, options.tls_ca

@@ -72,6 +72,10 @@ class SharedMemory:
         closed = sum(counters.closed_connections for counters in self.all_counters())
         return int(self.parent.total_connections - closed - self.parent.closed_connections)
 
+    def is_refusing(self, worker: int) -> bool:
+        """Return whether a worker refuses puts, because its folder has no space."""
+        return bool(self.counters(worker).binlog_refusing)
+
     def reset_worker(self, worker: int, will_recover: bool) -> None:
         """Clear the counters of an ended worker.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from beanstalkd_py import errors
+from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.options import ServeOptions
 
 if TYPE_CHECKING:
@@ -120,3 +121,21 @@ def _memory_file(data: bytes) -> int:
     with open(fd, "wb", closefd=False) as file:
         file.write(data)
     return fd
+
+
+def read_certificates_again(options: ServeOptions, before: ServeOptions) -> Certificates | None:
+    """Return the new certificates for a reload, None for those of before. Raises UsageError.
+
+    If the user of -u cannot read the same files as before, the loaded certificates stay.
+    """
+    try:
+        return read_certificates(options)
+    except errors.UnreadableError as error:
+        if _files(options) != _files(before):
+            raise
+        LOGGER.error("reload: %s; keeping the loaded certificates", error)
+        return None
+
+
+def _files(options: ServeOptions) -> tuple[str | None, ...]:
+    return options.tls_cert, options.tls_key, options.tls_ca

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from beanstalkd_py.server.accept.acceptor import Receiver
+from beanstalkd_py.server.accept.acceptor import Acceptor, Receiver
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process.launch import ChildProcess
 from beanstalkd_py.server.process.shared_memory import SharedMemory
@@ -34,10 +34,11 @@ class TlsProcesses:
         for one in self.supervisors:
             one.change(options, certificates)
 
-    def wait_until_ready(self) -> None:
-        """Wait until each was ready once, so that the first clients are spread over all."""
+    def run_when_ready(self, acceptor: Acceptor) -> None:
+        """Accept as soon as each was ready once, so that the first clients are spread over all."""
         for one in self.supervisors:
             one.was_ready.wait()
+        acceptor.run()
 
     def uncounted_connections(self) -> int:
         return sum(one.uncounted_connections() for one in self.supervisors)

@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import trustme
@@ -39,8 +37,12 @@ from beanstalkd_py.control.client import connect
 from beanstalkd_py.server.accept.addresses import parse_host_port
 from beanstalkd_py.server.accept.networks import source_of
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.parent import loop
-from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
+from beanstalkd_py.server.tls import certificates
+from beanstalkd_py.server.tls.certificates import (
+    Certificates,
+    read_certificates,
+    read_certificates_again,
+)
 from beanstalkd_py.server.tls.handshakes import (
     IN_ALL,
     PER_SOURCE,
@@ -227,12 +229,11 @@ def test_unreadable_files_do_not_stop_a_reload(
     def unreadable(options: ServeOptions) -> Certificates:
         raise errors.UnreadableError("option --tls-key: Permission denied")
 
-    monkeypatch.setattr(loop, "read_certificates", unreadable)
+    monkeypatch.setattr(certificates, "read_certificates", unreadable)
     options = ServeOptions(tls_listen="127.0.0.1:0", tls_cert="cert", tls_key="key")
-    server: Any = SimpleNamespace(_tls=object(), _setup=SimpleNamespace(options=options))
-    assert loop.ParentLoop._read_certificates(server, replace(options, max_memory=1)) is None
+    assert read_certificates_again(replace(options, max_memory=1), options) is None
     with pytest.raises(errors.UnreadableError):
-        loop.ParentLoop._read_certificates(server, replace(options, tls_key="other"))
+        read_certificates_again(replace(options, tls_key="other"), options)
 
 
 @pytest.mark.slow
