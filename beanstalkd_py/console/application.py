@@ -7,9 +7,8 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gevent import get_hub
@@ -18,8 +17,6 @@ from werkzeug.routing import BaseConverter, Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from beanstalkd_py import __version__, errors
-from beanstalkd_py.admin.statistics import STATES
-from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.console.access.accounts import MAX_PASSWORD, Account, Role, verify
 from beanstalkd_py.console.access.browser_checks import (
     HEADERS,
@@ -30,13 +27,11 @@ from beanstalkd_py.console.access.browser_checks import (
 )
 from beanstalkd_py.console.access.sessions import LONGEST_S, LoginLimit, Sessions, network_of
 from beanstalkd_py.console.audit_log import AuditEntry, AuditLog
-from beanstalkd_py.console.live import Live, event, samples_of
-from beanstalkd_py.console.operation import Operation, cut_off
-from beanstalkd_py.console.operations import KINDS, Caller, Operations, plan
+from beanstalkd_py.console.endpoints import ENDPOINTS, Endpoint, ServerPages
+from beanstalkd_py.console.operations.operation import cut_off
+from beanstalkd_py.console.requests import RefusedRequestError, Values, Visit, require
 from beanstalkd_py.console.static_files import INDEX, StaticFile, load_static_files
 from beanstalkd_py.console.target import Target
-from beanstalkd_py.console.threads import call_in_thread
-from beanstalkd_py.console.views import history, job_entries, jobs, server_state, timeline
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -47,25 +42,10 @@ REQUEST_BYTES = 4 << 20
 """A body of a request: a job of a put, or ids."""
 LOGIN_BYTES = 16 << 10
 """The limit of those who have not logged in."""
-MOST_JOBS = 500
 MOST_VIEWERS = 200
-MOST_AGE_S = 2**32
-MOST_ID = 2**64 - 1
-OPERATIONS_SHOWN = 50
 LONGEST_ADDRESS = 64
 STOP_S = 3.0
 """How long the end of the process waits for the operations of a server."""
-
-Values = Mapping[str, object]
-
-
-class RefusedRequestError(Exception):
-    """A request that gets an error. `status` is that of HTTP."""
-
-    def __init__(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
-        super().__init__(text)
-        self.status = status
-        self.headers = list(headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,75 +64,6 @@ class ConsoleOptions:
     """Whether browsers use https, by a proxy."""
 
 
-@dataclass(slots=True)
-class Visit:
-    """A request and who sent it."""
-
-    request: Request
-    account: Account | None
-    address: str
-    values: Values = field(default_factory=dict)
-    """Of the path."""
-
-    @property
-    def user(self) -> str:
-        return self.account.name if self.account is not None else ""
-
-    def number(self, name: str, default: int, most: int) -> int:
-        """Return a number of the query. Raises RefusedRequestError."""
-        text = self.request.args.get(name, "")
-        if not text:
-            return default
-        if not (text.isascii() and text.isdigit() and len(text) < 21 and int(text) <= most):
-            raise RefusedRequestError(400, f"{name} is {text!r}; give a number up to {most}")
-        return int(text)
-
-    def optional(self, name: str, most: int) -> int | None:
-        return self.number(name, 0, most) if self.request.args.get(name) else None
-
-    def seconds(self, name: str) -> float | None:
-        text = self.request.args.get(name, "")
-        if not text:
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not 0 <= value < 1e11:
-            raise RefusedRequestError(400, f"{name} is {text!r}; give seconds since 1970")
-        return value
-
-    def tube(self) -> str:
-        """Return the tube of the query. Raises RefusedRequestError."""
-        return _checked_tube(self.text("tube"))
-
-    def text(self, name: str, longest: int = 1000) -> str:
-        value = self.request.args.get(name, "")
-        if len(value) > longest:
-            raise RefusedRequestError(400, f"{name} has more than {longest} characters")
-        return value
-
-    def json(self) -> Values:
-        """Return the object of the body. Raises RefusedRequestError."""
-        if self.request.mimetype != "application/json":
-            raise RefusedRequestError(415, "send application/json")
-        try:
-            values = json.loads(self.request.get_data())
-            # Other viewers get these values again: without NaN, and with valid characters.
-            json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
-        except (ValueError, RecursionError) as error:
-            raise RefusedRequestError(400, "the body is not JSON") from error
-        if not isinstance(values, dict):
-            raise RefusedRequestError(400, "the body is not a JSON object")
-        return values
-
-
-def _checked_tube(tube: str) -> str:
-    if not is_tube_name(tube):
-        raise RefusedRequestError(400, f"tube is {tube!r}; a tube's name has {TUBE_NAMES}")
-    return tube
-
-
 class TubeConverter(BaseConverter):
     """The rest of a path, also with a slash first. Pages write ~. and ~.. for . and .. in it."""
 
@@ -161,28 +72,6 @@ class TubeConverter(BaseConverter):
 
     def to_python(self, value: str) -> str:
         return value.removeprefix("~")
-
-
-class ServerPages:
-    """What the console has about one server."""
-
-    def __init__(self, target: Target, audit: AuditLog) -> None:
-        self.target = target
-        self.live = Live(target, lambda: iter([self._operations_event()]))
-        self.operations = Operations(target, audit, self._changed)
-        self.history = history.History(target.history)
-
-    def _changed(self, _: Operation) -> None:
-        self.live.publish(self._operations_event())
-
-    def _operations_event(self) -> bytes:
-        return event("operations", {"operations": self.shown_operations()})
-
-    def shown_operations(self) -> list[Values]:
-        return [one.shown() for one in self.operations.list()[:OPERATIONS_SHOWN]]
-
-
-Handler = Callable[[Visit, ServerPages], object]
 
 
 class Console:
@@ -293,7 +182,7 @@ class Console:
         if not isinstance(number, int) or number >= len(self._servers):
             raise RefusedRequestError(404, f"there is no server {number}")
         pages = self._servers[number]
-        _require(visit, endpoint.role)
+        require(visit, endpoint.role)
         if endpoint.handler is None:
             if pages.live.viewers >= MOST_VIEWERS:
                 raise RefusedRequestError(503, f"{MOST_VIEWERS} pages are open; close some")
@@ -413,149 +302,6 @@ class Console:
 def _entry(entry: AuditEntry) -> Values:
     return {**asdict(entry), "arguments": cut_off(entry.arguments)}
 
-
-def _require(visit: Visit, role: Role) -> None:
-    if visit.account is None or visit.account.role < role:
-        raise RefusedRequestError(403, f"this needs the role {role.name.lower()}")
-
-
-# --- what is asked about a server -----------------------------------------------------------------
-
-
-def _tube(visit: Visit, pages: ServerPages) -> object:
-    return server_state.one_tube(pages.target, _checked_tube(str(visit.values["tube"])))
-
-
-def _jobs(visit: Visit, pages: ServerPages) -> object:
-    state = visit.text("state") or jobs.ANY
-    if state not in (jobs.ANY, *STATES):
-        raise RefusedRequestError(400, f"state is {state!r}; use one of any, {', '.join(STATES)}")
-    wanted = jobs.JobFilter(
-        visit.tube(),
-        state,
-        visit.number("min_age", 0, MOST_AGE_S),
-        visit.optional("max_age", MOST_AGE_S),
-        visit.number("min_pri", 0, MOST_AGE_S),
-        visit.optional("max_pri", MOST_AGE_S),
-        visit.text("body"),
-    )
-    after, limit = visit.number("after", 0, MOST_ID), visit.number("limit", 100, MOST_JOBS)
-    return jobs.list_jobs(pages.target, wanted, after, max(limit, 1))
-
-
-def _job(visit: Visit, pages: ServerPages) -> object:
-    number = visit.values["job"]
-    assert isinstance(number, int)
-    if not 0 < number <= MOST_ID:
-        raise RefusedRequestError(404, f"there is no job {number}")
-    try:
-        found = jobs.one_job(pages.target, number)
-    except errors.RefusedError:
-        messages = pages.history.messages_of_job(number)
-        if not messages:
-            raise
-        events = timeline.ended_timeline(messages[0])
-        body, stats = messages[0].body, messages[0].properties
-        rest = {"live": False, "holder": None, "history": messages[0]}
-        return {"stats": stats, "body": body, "timeline": events, **rest}
-    entries = job_entries.entries_of_job(pages.target, number, found.stats)
-    return {
-        "stats": found.stats,
-        "body": found.body,
-        "live": True,
-        "holder": server_state.holder(pages.target, number),
-        "timeline": timeline.live_timeline(found.stats, entries),
-        "history": None,
-    }
-
-
-def _dead_letters(visit: Visit, pages: ServerPages) -> object:
-    if not visit.text("tube"):
-        return jobs.buried_tubes(pages.target)
-    return jobs.dead_letters(pages.target, visit.tube())
-
-
-def _connections(visit: Visit, pages: ServerPages) -> object:
-    limit = visit.number("limit", 1000, server_state.MOST_CONNECTIONS)
-    return {"connections": server_state.connections(pages.target, visit.text("tube"), limit)}
-
-
-def _history_messages(visit: Visit, pages: ServerPages) -> object:
-    query = history.HistoryQuery(
-        visit.text("tube"),
-        visit.text("key"),
-        visit.seconds("from"),
-        visit.seconds("to"),
-        visit.text("event"),
-        visit.optional("before", 2**63 - 1),
-        visit.number("limit", 100, history.MOST_MESSAGES),
-    )
-    return pages.history.messages(query)
-
-
-def _doctor(visit: Visit, pages: ServerPages) -> object:
-    """Takes seconds, most of them in reads of the disk."""
-    examine = partial(server_state.doctor, pages.target)
-    return {"findings": call_in_thread(get_hub().threadpool, examine)}
-
-
-def _begin(visit: Visit, pages: ServerPages) -> object:
-    values = dict(visit.json())
-    kind, dry_run = values.pop("kind", None), values.pop("dry_run", False)
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise RefusedRequestError(400, f"kind is {kind!r}; use one of {', '.join(KINDS)}")
-    _require(visit, KINDS[kind].role)
-    if dry_run is not False:
-        return plan(kind, pages.target, values)
-    return pages.operations.begin(kind, values, _caller(visit))
-
-
-def _caller(visit: Visit) -> Caller:
-    return Caller(visit.user, visit.address)
-
-
-def _stop(visit: Visit, pages: ServerPages) -> object:
-    number = visit.values["number"]
-    assert isinstance(number, int)
-    return pages.operations.stop(number, _caller(visit))
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A path below a server, the least role, and the answer. `handler` is None for the events."""
-
-    method: str
-    path: str
-    role: Role
-    handler: Handler | None
-
-
-def _read(path: str, handler: Handler | None) -> Endpoint:
-    return Endpoint("GET", path, Role.READ, handler)
-
-
-ENDPOINTS = (
-    _read("live", None),
-    _read("samples", lambda visit, pages: samples_of(pages.live)),
-    _read("tubes/<tube:tube>", _tube),
-    _read("jobs", _jobs),
-    _read("jobs/<int:job>", _job),
-    _read("connections", _connections),
-    _read("dead-letters", _dead_letters),
-    _read("history/topics", lambda visit, pages: {"topics": pages.history.topics()}),
-    _read("history/messages", _history_messages),
-    _read("schedules", lambda visit, pages: {"schedules": server_state.schedules(pages.target)}),
-    _read("policies", lambda visit, pages: {"policies": server_state.policies(pages.target)}),
-    _read("binlog", lambda visit, pages: server_state.binlog(pages.target)),
-    _read(
-        "replication",
-        lambda visit, pages: {"replication": server_state.replication(pages.target)},
-    ),
-    _read("doctor", _doctor),
-    _read("operations", lambda visit, pages: {"operations": pages.shown_operations()}),
-    Endpoint("POST", "operations", Role.OPERATE, _begin),
-    Endpoint("POST", "operations/<int:number>/stop", Role.OPERATE, _stop),
-)
 
 NOT_STORED = [("Cache-Control", "no-store")]
 EVENTS_HEADERS = [*NOT_STORED, ("X-Accel-Buffering", "no")]

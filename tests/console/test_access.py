@@ -30,7 +30,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.console.access import accounts, browser_checks, sessions
 from beanstalkd_py.console.access.accounts import Account, Role
 from beanstalkd_py.console.application import ENDPOINTS
-from beanstalkd_py.console.operations import KINDS
+from beanstalkd_py.console.operations.kinds import KINDS
 
 ENDPOINT_ROLES = {
     "GET live": "read",

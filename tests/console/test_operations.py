@@ -17,7 +17,8 @@ from processes import eventually
 from servers import Server, ours, reference
 from wire import Client, in_tube
 
-from beanstalkd_py.console.operations import KINDS, MOST_RUNNING
+from beanstalkd_py.console.operations.kinds import KINDS
+from beanstalkd_py.console.operations.running import MOST_RUNNING
 
 pytestmark = pytest.mark.costly
 STARTERS = {"ours": ours, "C": reference}

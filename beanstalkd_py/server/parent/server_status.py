@@ -1,4 +1,4 @@
-"""What the server tells its service manager, probes and operators about itself."""
+"""What the server reports about itself: to its service manager, to probes and to operators."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import gevent
 
 from beanstalkd_py import errors
-from beanstalkd_py.console.operation import Arguments, Plan, Progress, rate_of, tube_of
+from beanstalkd_py.console.operations.operation import Arguments, Plan, Progress, rate_of, tube_of
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views.history import open_store
 from beanstalkd_py.history.message import Stored

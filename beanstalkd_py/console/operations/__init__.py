@@ -1,0 +1,1 @@
+"""Operations that change something on a server."""

@@ -1,0 +1,252 @@
+"""Operations on jobs and tubes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import gevent
+
+from beanstalkd_py import errors
+from beanstalkd_py.admin import jobs as job_commands
+from beanstalkd_py.admin.connection import Connection
+from beanstalkd_py.admin.move import MoveResult, move
+from beanstalkd_py.admin.rate_limiter import RateLimiter
+from beanstalkd_py.admin.statistics import (
+    BURIED,
+    DELAYED,
+    FREE_STATES,
+    READY,
+    features_of,
+    job_stats,
+    tube_stats,
+)
+from beanstalkd_py.admin.truncate import TruncateResult, truncate
+from beanstalkd_py.console.operations.operation import (
+    U32_MAX,
+    Arguments,
+    Plan,
+    Planner,
+    Progress,
+    Runner,
+    ids_of,
+    number_of,
+    rate_of,
+    states_of,
+    tube_of,
+)
+from beanstalkd_py.console.target import Target
+from beanstalkd_py.console.views.jobs import JobFilter, all_jobs, dead_letters
+from beanstalkd_py.plural import counted
+
+BATCH_JOBS = 100
+TO_BURY = (READY, DELAYED)
+PAUSE_MAX_S = 365 * 24 * 3600
+
+
+def plan_ids(verb: str, states: Sequence[str]) -> Planner:
+    def plan(target: Target, arguments: Arguments) -> Plan:
+        with target.connection() as connection:
+            found = job_stats(connection, ids_of(arguments))
+        count = sum(job is not None and job.state in states for job in found)
+        return Plan(count, f"{verb} {counted(count, 'job')}")
+
+    return plan
+
+
+def run_ids(
+    command: Callable[[Connection, Sequence[int]], list[str]], word: str, text: str
+) -> Runner:
+    def run(target: Target, arguments: Arguments, progress: Progress) -> str:
+        ids, limiter = ids_of(arguments), RateLimiter(rate_of(arguments), BATCH_JOBS)
+        changed = _in_batches(target, ids, limiter, progress, command, word)
+        return f"{text} {counted(changed, 'job')}"
+
+    return run
+
+
+def _in_batches(
+    target: Target,
+    ids: Sequence[int],
+    limiter: RateLimiter,
+    progress: Progress,
+    command: Callable[[Connection, Sequence[int]], list[str]],
+    word: str,
+) -> int:
+    changed, begin = 0, 0
+    with target.connection() as connection:
+        while begin < len(ids) and limiter.wait(connection, lambda: progress.is_stopped):
+            batch = ids[begin : begin + limiter.batch_jobs]
+            begin += len(batch)
+            limiter.record(len(batch), time.monotonic())
+            done = command(connection, batch).count(word)
+            changed += done
+            progress.add(done)
+            if progress.is_stopped:
+                break
+            gevent.sleep(0)
+    return changed
+
+
+def bury(connection: Connection, ids: Sequence[int]) -> list[str]:
+    found = job_stats(connection, ids)
+    return job_commands.bury(connection, [job.id for job in found if job and job.state in TO_BURY])
+
+
+# --- tubes ---------------------------------------------------------------------------------------
+
+
+def plan_kick(target: Target, arguments: Arguments) -> Plan:
+    if "ids" in arguments:
+        return plan_ids("Make ready:", (BURIED, DELAYED))(target, arguments)
+    tube = tube_of(arguments)
+    bound = number_of(arguments, "count", 1, U32_MAX, None)
+    with target.connection() as connection:
+        stats = tube_stats(connection, tube)
+    state = BURIED if stats.buried else DELAYED
+    count = min(bound, stats.buried or stats.delayed)
+    return Plan(count, f"Make {counted(count, f'{state} job')} of {tube} ready")
+
+
+def run_kick(target: Target, arguments: Arguments, progress: Progress) -> str:
+    if "ids" in arguments:
+        return run_ids(job_commands.kick, "KICKED", "Made ready:")(target, arguments, progress)
+    bound = number_of(arguments, "count", 1, U32_MAX, None)
+    with target.connection() as connection:
+        count = job_commands.kick_first(connection, tube_of(arguments), bound)
+    progress.add(count)
+    return f"Made {counted(count, 'job')} of {tube_of(arguments)} ready"
+
+
+def _buried(target: Target, arguments: Arguments) -> list[int]:
+    """Return buried jobs of a tube: those of a shape, those of `ids`, or all."""
+    tube, shape = tube_of(arguments), arguments.get("shape")
+    if isinstance(shape, str):
+        groups = dead_letters(target, tube, shape).groups
+        return next((group.ids for group in groups if group.shape == shape), [])
+    with target.connection() as connection:
+        if arguments.get("ids") is None:
+            return [job.id for job in all_jobs(connection, JobFilter(tube, BURIED))]
+        found = job_stats(connection, ids_of(arguments))
+        return [job.id for job in found if job and (job.tube, job.state) == (tube, BURIED)]
+
+
+def plan_delete(target: Target, arguments: Arguments) -> Plan:
+    if "shape" not in arguments:
+        return plan_ids("Delete", FREE_STATES)(target, arguments)
+    count = len(_buried(target, arguments))
+    return Plan(count, f"Delete {counted(count, 'buried job')} of {tube_of(arguments)}")
+
+
+def run_delete(target: Target, arguments: Arguments, progress: Progress) -> str:
+    by_shape = "shape" in arguments
+    ids = _buried(target, arguments) if by_shape else ids_of(arguments)
+    limiter = RateLimiter(rate_of(arguments), BATCH_JOBS)
+    count = _in_batches(target, ids, limiter, progress, job_commands.delete, "DELETED")
+    return f"Deleted {counted(count, 'job')}"
+
+
+def plan_redrive(target: Target, arguments: Arguments) -> Plan:
+    rate, count = rate_of(arguments), len(_buried(target, arguments))
+    speed = f" at {rate:g} per second" if rate else ""
+    return Plan(count, f"Make {counted(count, 'buried job')} of {tube_of(arguments)} ready{speed}")
+
+
+def run_redrive(target: Target, arguments: Arguments, progress: Progress) -> str:
+    ids, limiter = _buried(target, arguments), RateLimiter(rate_of(arguments), BATCH_JOBS)
+    count = _in_batches(target, ids, limiter, progress, job_commands.kick, "KICKED")
+    return f"Made {counted(count, 'buried job')} of {tube_of(arguments)} ready"
+
+
+def plan_pause(target: Target, arguments: Arguments) -> Plan:
+    tube = tube_of(arguments)
+    seconds = number_of(arguments, "seconds", 0, PAUSE_MAX_S, None)
+    with target.connection() as connection:
+        stats = tube_stats(connection, tube)
+    if seconds == 0:
+        return Plan(1, f"End the pause of {tube}, which has {stats.paused_s} s left")
+    return Plan(1, f"Pause {tube} for {seconds} s: {counted(stats.ready, 'ready job')} wait")
+
+
+def run_pause(target: Target, arguments: Arguments, progress: Progress) -> str:
+    seconds = number_of(arguments, "seconds", 0, PAUSE_MAX_S, None)
+    with target.connection() as connection:
+        connection.client.pause_tube(tube_of(arguments), seconds)
+    progress.add(1)
+    return f"Paused {tube_of(arguments)} for {seconds} s"
+
+
+def _put_values(arguments: Arguments) -> tuple[bytes, dict[str, int]]:
+    body = arguments.get("body")
+    if not isinstance(body, str):
+        raise errors.ToolUsageError("body: give a text")
+    numbers = {
+        "pri": number_of(arguments, "pri", 0, U32_MAX, 65536),
+        "delay_s": number_of(arguments, "delay", 0, U32_MAX, 0),
+        "ttr_s": number_of(arguments, "ttr", 1, U32_MAX, 60),
+    }
+    return body.encode(), numbers
+
+
+def plan_put(target: Target, arguments: Arguments) -> Plan:
+    body, _ = _put_values(arguments)
+    return Plan(1, f"Put a job of {counted(len(body), 'byte')} into {tube_of(arguments)}")
+
+
+def run_put(target: Target, arguments: Arguments, progress: Progress) -> str:
+    tube, (body, numbers) = tube_of(arguments), _put_values(arguments)
+    with target.connection() as connection:
+        job = job_commands.put(connection, tube, body, **numbers)
+    progress.add(1)
+    return f"Put job {job} into {tube}"
+
+
+def plan_move(target: Target, arguments: Arguments) -> Plan:
+    source, to, states = tube_of(arguments), tube_of(arguments, "to"), states_of(arguments)
+    if source == to:
+        raise errors.ToolUsageError("to: give another tube")
+    rate_of(arguments)
+    with target.connection() as connection:
+        count = tube_stats(connection, source).count(states)
+    return Plan(count, f"Move {counted(count, 'job')} from {source} to {to}")
+
+
+def run_move(target: Target, arguments: Arguments, progress: Progress) -> str:
+    source, to = tube_of(arguments), tube_of(arguments, "to")
+    result = MoveResult()
+
+    @contextlib.contextmanager
+    def counting() -> Iterator[None]:
+        before = result.moved
+        yield
+        progress.add(result.moved - before)
+
+    with target.connection() as connection:
+        move(
+            *(connection, source, to, states_of(arguments), None, rate_of(arguments)),
+            result=result,
+            deferred=counting,
+            stopped=lambda: progress.is_stopped,
+        )
+    return f"Moved {counted(result.moved, 'job')} from {source} to {to}"
+
+
+def plan_truncate(target: Target, arguments: Arguments) -> Plan:
+    tube = tube_of(arguments)
+    with target.connection() as connection:
+        count = tube_stats(connection, tube).count(FREE_STATES)
+    return Plan(count, f"Delete {counted(count, 'job')} of {tube}; reserved jobs stay")
+
+
+def run_truncate(target: Target, arguments: Arguments, progress: Progress) -> str:
+    tube, result = tube_of(arguments), TruncateResult()
+    with target.connection() as connection:
+        if "truncate" in features_of(connection):
+            connection.extend_timeout(None)
+            reply = connection.execute(b"truncate " + tube.encode())
+            result.deleted = int(reply.expect(b"TRUNCATED").values[0])
+        else:
+            truncate(connection, tube, FREE_STATES, result)
+    progress.add(result.deleted)
+    return f"Deleted {counted(result.deleted, 'job')} of {tube}"

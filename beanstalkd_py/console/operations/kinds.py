@@ -1,0 +1,46 @@
+"""The kinds of operations: who may begin them, their arguments, dry run and execution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from beanstalkd_py.console.access.accounts import Role
+from beanstalkd_py.console.operations import jobs, server
+from beanstalkd_py.console.operations.operation import (
+    Kind,
+    Planner,
+    Runner,
+)
+from beanstalkd_py.console.operations.replay import plan_replay, run_replay
+
+
+def _kind(names: str, plan: Planner, run: Runner, *, can_stop: bool = False) -> Kind:
+    return Kind(Role.OPERATE, frozenset(names.split()), plan, run, can_stop)
+
+
+def _admin_kind(names: str, plan: Planner, run: Runner) -> Kind:
+    return Kind(Role.ADMIN, frozenset(names.split()), plan, run)
+
+
+KINDS: Mapping[str, Kind] = {
+    "kick": _kind("tube count ids", jobs.plan_kick, jobs.run_kick, can_stop=True),
+    "delete": _kind("ids tube shape", jobs.plan_delete, jobs.run_delete, can_stop=True),
+    "bury": _kind(
+        "ids",
+        jobs.plan_ids("Bury", jobs.TO_BURY),
+        jobs.run_ids(jobs.bury, "BURIED", "Buried"),
+        can_stop=True,
+    ),
+    "redrive": _kind("tube ids shape rate", jobs.plan_redrive, jobs.run_redrive, can_stop=True),
+    "replay": _kind("tube from to to_tube rate", plan_replay, run_replay, can_stop=True),
+    "pause": _kind("tube seconds", jobs.plan_pause, jobs.run_pause),
+    "put": _kind("tube body pri delay ttr", jobs.plan_put, jobs.run_put),
+    "move": _kind("tube to states rate", jobs.plan_move, jobs.run_move, can_stop=True),
+    "schedule-run": _kind("name", server.plan_schedule_run, server.run_schedule_run),
+    "truncate": _admin_kind("tube", jobs.plan_truncate, jobs.run_truncate),
+    "drain": _admin_kind("on", server.plan_drain, server.run_drain),
+    "compact": _admin_kind("", server.plan_request("Compact the binlogs"), server.run_compact),
+    "reload": _admin_kind("", server.plan_request("Read the options again"), server.run_reload),
+    "policy-set": _admin_kind("policy", server.plan_policy_set, server.run_policy_set),
+    "policy-unset": _admin_kind("pattern", server.plan_policy_unset, server.run_policy_unset),
+}
