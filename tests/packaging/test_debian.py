@@ -282,6 +282,8 @@ def test_what_the_takeover_refuses(system: Machine) -> None:
 def test_a_used_port_prevents_the_start(system: Machine) -> None:
     install_debians(system)
     apt(system, "remove", "beanstalkd")
+    # Debian 12 masks the unit, newer releases leave it enabled by /etc/init.d/beanstalkd.
+    system.systemctl("unmask", DEBIANS)
     listen = "import socket, time; s = socket.create_server(('127.0.0.1', 11300)); time.sleep(600)"
     system.run("systemd-run", "--unit=other", "python3", "-c", listen)
     system.wait_until_listening()
