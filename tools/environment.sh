@@ -71,7 +71,7 @@ ensure_system() {
         say "installing system packages: ${missing[*]}"
         as_root apt-get update -q >/dev/null || true
         as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -q -y --no-install-recommends "${missing[@]}" >/dev/null || true
+            apt-get install -q -y --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null || true
         mapfile -t missing < <(missing_packages "$@")
         [ ${#missing[@]} -eq 0 ] && return
     fi
