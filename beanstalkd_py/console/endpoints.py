@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
-
-from gevent import get_hub
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.statistics import STATES
@@ -19,8 +16,8 @@ from beanstalkd_py.console.operations.operation import Operation
 from beanstalkd_py.console.operations.running import Caller, Operations, plan
 from beanstalkd_py.console.requests import RefusedRequestError, Values, Visit, checked_tube, require
 from beanstalkd_py.console.target import Target
-from beanstalkd_py.console.threads import call_in_thread
 from beanstalkd_py.console.views import history, job_entries, jobs, server_state, timeline
+from beanstalkd_py.console.views.examination import Examination
 
 if TYPE_CHECKING:
     pass
@@ -39,6 +36,7 @@ class ServerPages:
         self.live = Live(target, lambda: iter([self._operations_event()]))
         self.operations = Operations(target, audit, self._changed)
         self.history = history.History(target.history)
+        self.examination = Examination(target)
 
     def _changed(self, _: Operation) -> None:
         self.live.publish(self._operations_event())
@@ -124,10 +122,9 @@ def _history_messages(visit: Visit, pages: ServerPages) -> object:
     return pages.history.messages(query)
 
 
-def _doctor(visit: Visit, pages: ServerPages) -> object:
-    """Takes seconds, most of them in reads of the disk."""
-    examine = partial(server_state.doctor, pages.target)
-    return {"findings": call_in_thread(get_hub().threadpool, examine)}
+def _examine_again(visit: Visit, pages: ServerPages) -> object:
+    pages.examination.begin()
+    return pages.examination.view()
 
 
 def _begin(visit: Visit, pages: ServerPages) -> object:
@@ -182,7 +179,8 @@ ENDPOINTS = (
         "replication",
         lambda visit, pages: {"replication": server_state.replication(pages.target)},
     ),
-    _read("doctor", _doctor),
+    _read("doctor", lambda visit, pages: pages.examination.view()),
+    Endpoint("POST", "doctor", Role.READ, _examine_again),
     _read("operations", lambda visit, pages: {"operations": pages.shown_operations()}),
     Endpoint("POST", "operations", Role.OPERATE, _begin),
     Endpoint("POST", "operations/<int:number>/stop", Role.OPERATE, _stop),

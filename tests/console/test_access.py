@@ -47,6 +47,7 @@ ENDPOINT_ROLES = {
     "GET binlog": "read",
     "GET replication": "read",
     "GET doctor": "read",
+    "POST doctor": "read",
     "GET operations": "read",
     "POST operations": "operate",
     "POST operations/<int:number>/stop": "operate",

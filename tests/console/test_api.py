@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import resource
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import gevent
 import pytest
 from console.consoles import Visitor, console
 from history.finished import finished, make_store
@@ -21,8 +23,9 @@ from wire import in_tube
 
 from beanstalkd_py.admin.address import parse_address
 from beanstalkd_py.console.target import Target
-from beanstalkd_py.console.views import jobs
+from beanstalkd_py.console.views import examination, jobs
 from beanstalkd_py.console.views.bodies import shape_of
+from beanstalkd_py.console.views.examination import FindingView
 
 pytestmark = pytest.mark.costly
 STARTERS = {"ours": (ours, ()), "ours-2": (ours, TWO), "C": (reference, ())}
@@ -30,6 +33,7 @@ OURS = pytest.mark.parametrize("place", ["ours", "ours-2"], indirect=True)
 ONLY_C = pytest.mark.parametrize("place", ["C"], indirect=True)
 HOSTILE_TUBES = ("a/b;c$d(e)", "/x", "/", "a//b", "a/", ".", "a.b", "a+b", "..x", "x" * 200)
 NUMBERS = (int, float)
+EXAMINATION_S = 60.0
 PNG = b"\x89PNG\r\n\x1a\n\0\xff"
 
 
@@ -132,7 +136,11 @@ SHAPES: dict[str, Any] = {
         "disk": (dict, NONE),
         "history": (dict, NONE),
     },
-    "doctor": {"findings": [{"check": str, "level": str, "text": str, "remedy": str}]},
+    "doctor": {
+        "findings": [{"check": str, "level": str, "text": str, "remedy": str}],
+        "at": (*NUMBERS, NONE),
+        "running": bool,
+    },
 }
 
 
@@ -151,15 +159,64 @@ def test_shapes(place: Place, name: str, path: str) -> None:
         return
     assert answer.status == 200, answer
     check(answer.json, SHAPES[path])
-    if path in ("jobs", "dead-letters", "connections", "doctor"):
+    if path in ("jobs", "dead-letters", "connections"):
         assert any(answer.json.values()), "something to compare"
     if path == "jobs":
         assert answer.json["exact"] == place.is_ours
 
 
-def test_doctor_levels(place: Place) -> None:
-    levels = {one["level"] for one in place.visitor.ok("s/0/doctor")["findings"]}
-    assert levels <= {"ok", "advice", "problem", "unknown"}
+def test_doctor(place: Place) -> None:
+    path = "s/0/doctor"
+
+    def examined() -> dict[str, Any]:
+        assert eventually(lambda: not place.visitor.ok(path)["running"], EXAMINATION_S)
+        found: dict[str, Any] = place.visitor.ok(path)
+        return found
+
+    first = examined()
+    assert {one["level"] for one in first["findings"]} <= {"ok", "advice", "problem", "unknown"}
+    assert examined() == first, "a page that only looks begins no other one"
+    assert place.visitor.post(path, {}).status == 200
+    assert examined()["at"] > first["at"]
+
+
+def test_one_examination_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes seconds; a view of it does not wait."""
+    calls: list[Target] = []
+    go_on = threading.Event()
+
+    def examine(target: Target) -> list[FindingView]:
+        calls.append(target)
+        assert go_on.wait(EXAMINATION_S)
+        return [FindingView("disk", "ok", "fast", "")]
+
+    monkeypatch.setattr(examination, "found_about", examine)
+    shared = examination.Examination(Target(parse_address("127.0.0.1:1")))
+    for _ in range(3):
+        shared.begin()
+        assert shared.view() == examination.ExaminationView((), None, True)
+        gevent.sleep(0.01)
+    go_on.set()
+    with gevent.Timeout(EXAMINATION_S):
+        while shared.view().running:
+            gevent.sleep(0.01)
+    assert [one.check for one in shared.view().findings] == ["disk"]
+    assert len(calls) == 1
+
+
+def test_a_failure_of_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is reported to whoever asks next, and another examination can begin."""
+
+    def fail(target: Target) -> list[FindingView]:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(examination, "found_about", fail)
+    failing = examination.Examination(Target(parse_address("127.0.0.1:1")))
+    assert failing.view() == examination.ExaminationView((), None, True)
+    gevent.sleep(0.2)
+    with pytest.raises(OSError, match="Input/output error"):
+        failing.view()
+    assert failing.view().running
 
 
 def test_a_tube(place: Place, name: str) -> None:

@@ -31,6 +31,7 @@ PAGES = (
     "/s/0/policies",
     "/s/0/binlog",
     "/s/0/replication",
+    "/s/0/doctor",
     "/s/0/operations",
     "/audit",
 )

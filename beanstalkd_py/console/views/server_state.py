@@ -21,8 +21,6 @@ from beanstalkd_py.admin.statistics import (
 )
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.control import tube_stats
-from beanstalkd_py.doctor.examination import BOUNDED, Subject, examine
-from beanstalkd_py.doctor.finding import Verdict
 
 MOST_CONNECTIONS = 1000
 
@@ -191,37 +189,3 @@ def replication(target: Target) -> Row | None:
             return status
     except errors.ControlError:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class FindingView:
-    check: str
-    level: str
-    text: str
-    remedy: str
-
-
-LEVELS = {
-    Verdict.OK: "ok",
-    Verdict.UNKNOWN: "unknown",
-    Verdict.WARNING: "advice",
-    Verdict.PROBLEM: "problem",
-}
-
-
-def doctor(target: Target) -> list[FindingView]:
-    """Check the machine and the server; takes seconds."""
-    subject = Subject(
-        address=target.name,
-        binlog_dir=target.binlog,
-        file_size=0,
-        workers=None,
-        user=None,
-        control=None if target.control is None else str(target.control),
-        read_bytes=BOUNDED,
-        timeout_s=10.0,
-    )
-    return [
-        FindingView(one.check, LEVELS[one.verdict], one.found, one.advice)
-        for one in examine(subject)
-    ]
