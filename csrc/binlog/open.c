@@ -135,6 +135,8 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
     if (!binlog || binlog->fd < 0)
         return 0;
     bs_binlog_write_reserves_until(binlog, INT64_MAX - 1, now);
+    /* No compaction: its copies of reserved jobs would be behind the entries that keep their reservations. */
+    binlog->appended = 0;
     if (bs_binlog_poll(binlog, true, now) < 0 || bs_binlog_write(binlog, now) < 0)
         return BS_ERR_BINLOG;
     size_t count;

@@ -267,6 +267,28 @@ def test_a_planned_stop_keeps_reservations_for_any_client(folder: Path) -> None:
         assert rig.counters.reserved == 0
 
 
+def test_reservations_outlive_several_stops(folder: Path) -> None:
+    """A stop compacts nothing: copies of jobs would be behind the entries that keep them."""
+    log = MemoryLog(MemoryCluster())
+    with replicated(folder, log) as (core, _):
+        client = adopted(core)
+        client.sendall(
+            b"put 0 0 100 4\r\nbody\r\n" * 6
+            + b"".join(b"delete %d\r\n" % job for job in range(1, 6))
+        )
+        client.sendall(b"reserve\r\n")
+        received = b""
+        while b"RESERVED 6" not in received:
+            run_until(core, lambda: is_readable(client))
+            received += client.recv(1 << 16)
+        core.stop()
+    for epoch in range(2, 6):
+        with replicated(folder, log, epoch=epoch) as (core, _):
+            core.stop()
+    with Rig(folder, now=read_clocks()) as rig:
+        assert rig.client().job(6)["state"] == "reserved"
+
+
 def test_a_reservation_that_a_client_continues_ends_with_it(folder: Path) -> None:
     """Also over a kill: the entry that kept it is not the last one any more."""
     stopped_with_reserved_jobs(folder)

@@ -78,6 +78,11 @@ def test_a_planned_failover_runs_no_job_twice(
         restarting(servers),
     ):
         primary, standby = servers
+        holder = primary.running.connect()
+        watch_only(holder, b"kept")
+        holder.ask(b"use kept\r\n")
+        kept = holder.put(ttr=1000)
+        holder.reserve()
         for _ in range(3):
             cluster_status(target)
             with primary.running.connect() as client:
@@ -91,7 +96,8 @@ def test_a_planned_failover_runs_no_job_twice(
                 assert shown.lines[0] == f"primary: 127.0.0.1:{standby.port}"
             primary, standby = standby, primary
             with primary.running.connect() as client:
-                assert client.stats()["current-jobs-reserved"] == str(len(tubes))
+                assert client.stats()["current-jobs-reserved"] == str(len(tubes) + 1)
+                assert client.job_stats(kept)["state"] == "reserved", "over several failovers"
                 rows = Operator(f"127.0.0.1:{primary.port}").do("conns", "--json").json
                 assert [row["holds"] for row in rows] == [0], "nobody holds these jobs"
                 for tube, job in jobs.items():
@@ -102,6 +108,7 @@ def test_a_planned_failover_runs_no_job_twice(
                     assert client.ask(b"touch %d\r\n" % job) == b"TOUCHED\r\n"
                     assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
             standby.wait_until("standing by")
+        holder.close()
 
 
 def test_a_small_message_costs_little(nats: NatsCluster, memory: Path) -> None:
