@@ -158,6 +158,8 @@ def test_tools_that_install_programs(release: Release, uv: Path, tmp_path: Path)
 
     folders = {"UV_TOOL_DIR": f"{tmp_path}/uv", "UV_TOOL_BIN_DIR": f"{programs}/uv"}
     tool = (uv, "tool", "install", "--quiet", "--find-links", release.folder)
+    # uv may have another build of this version from a folder of the same name.
+    tool += ("--refresh-package", "beanstalkd_py")
     run(*tool, "beanstalkd_py", cwd=tmp_path, **folders)
     for name in ("pipx", "uv"):
         program = programs / name / "beanstalkd-py"
