@@ -205,7 +205,7 @@ def test_one_examination_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_failure_of_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is reported to whoever asks next, and another examination can begin."""
+    """It is reported to the next viewer, and another examination can begin."""
 
     def fail(target: Target) -> list[FindingView]:
         raise OSError(5, "Input/output error")

@@ -21,8 +21,12 @@ def replication_metrics(status: ReplicatorStatus) -> Iterator[Metric]:
         return
     text = "For how long the oldest bytes have waited for the replicated log; 0 if none wait."
     yield gauge("replicated_log_wait_seconds", text, status.waiting_s)
+    text = "Bytes that wait for the replicated log."
+    yield gauge("replicated_log_wait_bytes", text, status.waiting_bytes)
     text = "Epoch of this primary; a failover raises it."
     yield gauge("replication_epoch", text, status.epoch)
     yield gauge("standbys", "Running standbys.", status.standbys)
     text = "Messages that the last of the running standbys lacked when it reported."
     yield gauge("standby_behind_messages", text, status.behind)
+    text = "Time between a standby's last report and when it had all messages; the longest one."
+    yield gauge("standby_behind_seconds", text, status.behind_s)

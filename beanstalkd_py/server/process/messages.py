@@ -64,8 +64,9 @@ class ReplicatorStatus:
     of the log, empty if it answers, and `unavailable_s` the time without an answer since the start
     of the process. `epoch` is 0 for a standby.
 
-    Of a primary: `standbys` is the number of running ones, and `behind` is of the last one.
-    `waiting_s` is for how long the oldest bytes have waited to be stored.
+    Of a primary: `standbys` is the number of running ones, and `behind` is of the last one, which
+    had all messages `behind_s` before its report. `waiting_bytes` wait to be stored, the oldest for
+    `waiting_s`.
     """
 
     primary: str = ""
@@ -75,3 +76,5 @@ class ReplicatorStatus:
     unavailable_s: float = 0.0
     standbys: int = 0
     waiting_s: float = 0.0
+    waiting_bytes: int = 0
+    behind_s: float = 0.0

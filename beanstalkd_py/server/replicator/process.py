@@ -18,7 +18,15 @@ from functools import partial
 from pathlib import Path
 
 from beanstalkd_py import errors
-from beanstalkd_py.binlog.layout import LOCK, POLICIES, SCHEDULES, FileLock, top_of
+from beanstalkd_py.binlog.layout import (
+    LOCK,
+    POLICIES,
+    SCHEDULES,
+    FileLock,
+    binlog_files,
+    number_of,
+    top_of,
+)
 from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.shared_memory import (
     LEASE_ENDED,
@@ -111,6 +119,24 @@ def _receive(parent: channel.Channel) -> Descriptors | None:
                 return None
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What of a worker's binlog waits to be stored, and since when."""
+
+    since_mono: float
+    begin: BinlogPosition
+    end: BinlogPosition
+
+    def bytes_of(self, folder: Path) -> int:
+        """Return how many bytes these are. Files that are removed meanwhile do not count."""
+        size = self.end.offset - self.begin.offset
+        for path in binlog_files(folder) if self.begin.file < self.end.file else ():
+            if self.begin.file <= number_of(path) < self.end.file:
+                with contextlib.suppress(FileNotFoundError):
+                    size += path.stat().st_size
+        return size
+
+
 class Replicator:
     """One server's part in a replicated queue."""
 
@@ -129,8 +155,8 @@ class Replicator:
         self._stopping = asyncio.Event()
         self._unavailable = ""
         self._unavailable_s = 0.0
-        self._waiting_since_mono: dict[int, float] = {}
-        """Since when bytes wait to be stored, by worker."""
+        self._waiting: dict[int, Waiting] = {}
+        """By worker."""
         self._standbys: list[ServerStatus] = []
         """The running standbys that this primary knows of."""
         self._lease: Lease | None = None
@@ -302,9 +328,9 @@ class Replicator:
                 continue  # the worker is changing it
             if position <= stored:
                 continue
-            self._waiting_since_mono[worker] = time.monotonic()
+            self._waiting[worker] = Waiting(time.monotonic(), stored, position)
             await node.store(worker, position)
-            del self._waiting_since_mono[worker]
+            del self._waiting[worker]
             stored = position
             if not is_complete:
                 if await first.wait() == 0:
@@ -368,11 +394,14 @@ class Replicator:
             )
         holder = self._lease.holder
         address = holder.address if holder is not None else ""
-        behind = self._node.behind
+        behind, behind_s = self._node.behind, 0.0
         if self._lease.epoch:
             address = self._config.options.replicate_address or ""
             behind = max((one.behind for one in self._standbys), default=0)
+            late = (one.time_s - one.complete_s for one in self._standbys if one.behind)
+            behind_s = max(late, default=0.0)
         now_mono = time.monotonic()
+        waiting = self._waiting.items()
         return ReplicatorStatus(
             address,
             self._lease.epoch,
@@ -380,7 +409,9 @@ class Replicator:
             self._node.unavailable,
             self._unavailable_s,
             len(self._standbys),
-            now_mono - min(self._waiting_since_mono.values(), default=now_mono),
+            now_mono - min((one.since_mono for _, one in waiting), default=now_mono),
+            sum(one.bytes_of(self._folders[worker]) for worker, one in waiting),
+            behind_s,
         )
 
 
