@@ -92,7 +92,7 @@ ensure_unpacked() {
         [ -n "$(find "$folder" -path "*bin/${name#*=}" -print -quit)" ] && continue
         say "unpacking ${name%%=*} into ${folder#"$ROOT"/}"
         (
-            cd "$folder"
+            cd "$folder" || exit
             apt-get -q download "${name%%=*}" >/dev/null 2>&1 ||
                 { as_root apt-get update -q && apt-get -q download "${name%%=*}"; } >/dev/null
             dpkg-deb -x "${name%%=*}"_*.deb .
@@ -170,15 +170,18 @@ build_environment() {
         "in ${folder#"$ROOT"/}"
 }
 
-# python_of VERSION: prints the path of an interpreter: one of PATH or pyenv, or one that Debian has.
-python_of() {
+# python_of VERSION: prints the path of an interpreter, which may have to be unpacked first.
+python_of() { local_python "$1" || debian_python "$1"; }
+
+# local_python VERSION: prints the path of an interpreter of PATH or pyenv; fails if there is none.
+local_python() {
     local name
     for name in "python$1" "$HOME/.pyenv/versions/$1".*/bin/python; do
         "$name" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null || continue
         command -v "$name"
         return
     done
-    debian_python "$1"
+    return 1
 }
 
 # debian_python VERSION: unpacks the interpreter of another release of Debian, with its C library, makes it run on this
