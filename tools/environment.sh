@@ -84,19 +84,19 @@ ensure_system() {
 }
 
 # Unpacks Debian packages into build/programs. Installing these would start services on public addresses. Arguments:
-# PACKAGE=COMMAND, or a name that the command has, too.
+# their names, which their commands have, too.
 ensure_unpacked() {
     local folder=$ROOT/build/programs name
     mkdir -p "$folder"
     for name in "$@"; do
-        [ -n "$(find "$folder" -path "*bin/${name#*=}" -print -quit)" ] && continue
-        say "unpacking ${name%%=*} into ${folder#"$ROOT"/}"
+        [ -n "$(find "$folder" -path "*bin/$name" -print -quit)" ] && continue
+        say "unpacking $name into ${folder#"$ROOT"/}"
         (
             cd "$folder" || exit
-            apt-get -q download "${name%%=*}" >/dev/null 2>&1 ||
-                { as_root apt-get update -q && apt-get -q download "${name%%=*}"; } >/dev/null
-            dpkg-deb -x "${name%%=*}"_*.deb .
-            rm "${name%%=*}"_*.deb
+            apt-get -q download "$name" >/dev/null 2>&1 ||
+                { as_root apt-get update -q && apt-get -q download "$name"; } >/dev/null
+            dpkg-deb -x "${name}"_*.deb .
+            rm "${name}"_*.deb
         )
     done
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.statistics import STATES
@@ -18,9 +17,6 @@ from beanstalkd_py.console.requests import RefusedRequestError, Values, Visit, c
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views import history, job_entries, jobs, server_state, timeline
 from beanstalkd_py.console.views.examination import Examination
-
-if TYPE_CHECKING:
-    pass
 
 MOST_JOBS = 500
 MOST_AGE_S = 2**32

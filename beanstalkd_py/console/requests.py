@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from werkzeug.wrappers import Request
 
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.console.access.accounts import Account, Role
-
-if TYPE_CHECKING:
-    pass
 
 Values = Mapping[str, object]
 

@@ -24,7 +24,6 @@ from beanstalkd_py.admin.statistics import (
 )
 from beanstalkd_py.admin.truncate import TruncateResult, truncate
 from beanstalkd_py.console.operations.operation import (
-    U32_MAX,
     Arguments,
     Plan,
     Planner,
@@ -39,6 +38,7 @@ from beanstalkd_py.console.operations.operation import (
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views.jobs import JobFilter, all_jobs, dead_letters
 from beanstalkd_py.plural import counted
+from beanstalkd_py.quantities import UINT32_MAX
 
 BATCH_JOBS = 100
 TO_BURY = (READY, DELAYED)
@@ -101,7 +101,7 @@ def plan_kick(target: Target, arguments: Arguments) -> Plan:
     if "ids" in arguments:
         return plan_ids("Make ready:", (BURIED, DELAYED))(target, arguments)
     tube = tube_of(arguments)
-    bound = number_of(arguments, "count", 1, U32_MAX, None)
+    bound = number_of(arguments, "count", 1, UINT32_MAX, None)
     with target.connection() as connection:
         stats = tube_stats(connection, tube)
     state = BURIED if stats.buried else DELAYED
@@ -112,7 +112,7 @@ def plan_kick(target: Target, arguments: Arguments) -> Plan:
 def run_kick(target: Target, arguments: Arguments, progress: Progress) -> str:
     if "ids" in arguments:
         return run_ids(job_commands.kick, "KICKED", "Made ready:")(target, arguments, progress)
-    bound = number_of(arguments, "count", 1, U32_MAX, None)
+    bound = number_of(arguments, "count", 1, UINT32_MAX, None)
     with target.connection() as connection:
         count = job_commands.kick_first(connection, tube_of(arguments), bound)
     progress.add(count)
@@ -182,9 +182,9 @@ def _put_values(arguments: Arguments) -> tuple[bytes, dict[str, int]]:
     if not isinstance(body, str):
         raise errors.ToolUsageError("body: give a text")
     numbers = {
-        "pri": number_of(arguments, "pri", 0, U32_MAX, 65536),
-        "delay_s": number_of(arguments, "delay", 0, U32_MAX, 0),
-        "ttr_s": number_of(arguments, "ttr", 1, U32_MAX, 60),
+        "pri": number_of(arguments, "pri", 0, UINT32_MAX, 65536),
+        "delay_s": number_of(arguments, "delay", 0, UINT32_MAX, 0),
+        "ttr_s": number_of(arguments, "ttr", 1, UINT32_MAX, 60),
     }
     return body.encode(), numbers
 

@@ -17,7 +17,6 @@ SHOWN_LENGTH = 200
 REPORT_S = 0.25
 """Least time between two reports of the progress of an operation."""
 MOST_IDS = 10_000
-U32_MAX = 2**32 - 1
 
 Arguments = Mapping[str, object]
 
