@@ -23,8 +23,8 @@ def test_the_status_of_a_primary() -> None:
         )
         status = visitor.ok("s/0/replication")["replication"]
         assert set(status) == {
-            *("primary", "epoch", "behind", "unavailable", "unavailable-s", "standbys"),
-            "waiting-s",
+            *("primary", "epoch", "standbys", "behind", "behind-s"),
+            *("unavailable", "unavailable-s", "waiting-s", "waiting-bytes"),
         }
         assert status["epoch"] >= 1
         assert status["unavailable"] == ""

@@ -45,7 +45,7 @@ READS = """
 import json, re, sys
 from pyspark.sql import SparkSession
 from beanstalkd_py import pipeline
-master, binlog, store, settings = sys.argv[1:]
+master, binlog, store, attempts, settings = sys.argv[1:]
 builder = SparkSession.builder.master(master)
 for name, value in json.loads(settings).items():
     builder = builder.config(name, value)
@@ -68,10 +68,14 @@ for read in (
     streamed,
     lambda: pipeline.read_store(spark, store),
 ):
-    try:
-        print(json.dumps(read().count()))
-    except Exception as error:
-        print(json.dumps(re.search(r"errors\\.(\\w+: .*)", str(error))[1]))
+    found = []
+    while len(found) < int(attempts):
+        try:
+            found.append(read().count())
+        except Exception as error:
+            found.append(re.search(r"errors\\.(\\w+: .*)", str(error))[1])
+            break
+    print(json.dumps(found))
 """
 READS_OF = ["binlog", "binlog", "binlog", "binlog", "store"]
 
@@ -82,12 +86,15 @@ class Cluster:
     folder: Path
     """`shared`, which both workers have, `absent` and `unmounted`."""
 
-    def run(self, place: str, events: Path, **more: str) -> list[Any]:
-        """Read in a script of its own; return the numbers of rows, or the errors."""
+    def run(self, place: str, events: Path, attempts: int = 1, **more: str) -> list[list[Any]]:
+        """Read in a script of its own; return for each read the numbers of rows, or the errors.
+
+        A read is made again until it fails, `attempts` times at most.
+        """
         settings = {**SETTINGS, "spark.eventLog.dir": f"file://{events}", **more}
         top = self.folder / place
         command = [sys.executable, "-c", READS, self.master, top / "binlog", top / "store"]
-        done = self._run([*command, json.dumps(settings)])
+        done = self._run([*command, attempts, json.dumps(settings)])
         assert done.returncode == 0, done.stderr[-4000:]
         return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -152,7 +159,7 @@ def counts(cluster: Cluster) -> list[int]:
 
 
 def test_both_workers_read(cluster, tmp_path):
-    assert cluster.run("shared", tmp_path) == counts(cluster)
+    assert cluster.run("shared", tmp_path) == [[count] for count in counts(cluster)]
     assert executors(tmp_path) == {"0", "1"}
 
 
@@ -167,16 +174,21 @@ def test_a_job_on_both_workers(cluster, tmp_path):
 
 @pytest.mark.parametrize("place", ["absent", "unmounted"])
 def test_a_worker_without_the_files_fails_a_read(cluster, tmp_path, place):
-    """The first failure of a task counts; otherwise Spark may repeat it on the other worker."""
-    found = cluster.run(place, tmp_path, **{"spark.task.maxFailures": "1"})
-    for error, name in zip(found, READS_OF, strict=True):
+    """The first failure of a task counts; otherwise Spark may repeat it on the other worker.
+
+    On a loaded machine the other worker may take all tasks of a read, which then has all rows.
+    """
+    found = cluster.run(place, tmp_path, attempts=5, **{"spark.task.maxFailures": "1"})
+    for (*complete, error), name, count in zip(found, READS_OF, counts(cluster), strict=True):
         folder = cluster.folder / place / name
-        assert "PipelineUsageError: host " in error and f"cannot open any file in {folder}" in error
+        assert complete == [count] * len(complete)
+        assert isinstance(error, str) and "PipelineUsageError: host " in error
+        assert f"cannot open any file in {folder}" in error
 
 
 def test_a_worker_without_the_files_never_takes_rows(cluster, tmp_path):
     """With Spark's repetitions either all rows are there, from the other worker, or an error."""
-    for found, count in zip(cluster.run("absent", tmp_path), counts(cluster), strict=True):
+    for (found,), count in zip(cluster.run("absent", tmp_path), counts(cluster), strict=True):
         assert found == count or "cannot open any file in" in found
 
 
