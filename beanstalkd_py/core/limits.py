@@ -16,7 +16,8 @@ class Limits:
 
     `memory` is bytes of jobs and `tubes` a count, both over all workers. `output` is the bytes of
     replies that one client may leave unread. A client is timed out when it is idle, does not finish
-    a command, or does not read replies.
+    a command, or does not read replies. `replicate_timeout_ns` is how long a replicated core waits
+    for its log before it closes clients that wait for replies, and refuses commands that write.
     """
 
     memory: int = 0
@@ -25,6 +26,7 @@ class Limits:
     idle_timeout_ns: int = 0
     send_timeout_ns: int = 0
     output_timeout_ns: int = 0
+    replicate_timeout_ns: int = 0
 
     def to_c(self) -> Any:
         return ffi.new("bs_limits *", asdict(self))

@@ -33,14 +33,14 @@ FIELDS = {
 CHANGEABLE = (
     *("allow", "fsync-ms", "history-age", "history-backlog", "history-size", "idle-timeout"),
     *("log-format", "max-connections", "max-job-size", "max-memory", "max-tubes"),
-    *("output-limit", "output-timeout", "schedule", "send-timeout", "slow-log"),
-    *("tls-ca", "tls-cert", "tls-key", "tube", "verbose"),
+    *("output-limit", "output-timeout", "replicate-timeout", "schedule", "send-timeout"),
+    *("slow-log", "tls-ca", "tls-cert", "tls-key", "tube", "verbose"),
 )
 """The options that a reload can change; others need a restart."""
 
 _TIMES = (
     *("history-age", "idle-timeout", "output-timeout"),
-    *("replicate-keep", "replicate-lease", "send-timeout"),
+    *("replicate-keep", "replicate-lease", "replicate-timeout", "send-timeout"),
 )
 _LIMITS = ("body-memory", "history-size", "max-connections", "max-memory", "max-tubes")
 

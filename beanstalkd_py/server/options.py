@@ -113,6 +113,7 @@ class ServeOptions:
     replicate_address: str | None = None
     """Where clients and other servers reach this one, HOST:PORT."""
     replicate_lease_ns: int = DEFAULT_LEASE_NS
+    replicate_timeout_ns: int = 0
     replicate_keep_ns: int = DEFAULT_KEEP_NS
     """How long NATS keeps what a server that does not run has not copied."""
     replicate_copies: int = DEFAULT_COPIES

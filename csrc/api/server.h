@@ -29,6 +29,7 @@ typedef struct {
     int64_t idle_timeout_ns;   /* client_timeouts.c */
     int64_t send_timeout_ns;
     int64_t output_timeout_ns;
+    int64_t replicate_timeout_ns; /* overdue_log.h */
 } bs_limits;
 
 /* Creates a core without connections or binlog; `shared` must outlive it. NULL without memory or descriptors. */

@@ -90,6 +90,7 @@ typedef enum {
     BS_REFUSED_WORKER_DOWN,   /* the worker that has the tube is down */
     BS_REFUSED_TUBE_JOBS,     /* bs_policy.max_jobs */
     BS_REFUSED_TUBE_BYTES,    /* bs_policy.max_bytes */
+    BS_REFUSED_LOG_OVERDUE,   /* bs_limits.replicate_timeout_ns */
     BS_REFUSED_REASONS
 } bs_refused;
 
@@ -169,7 +170,7 @@ typedef struct {
     uint64_t bodies_awaited;         /* commands and moves that waited for that */
     uint64_t bodies_unreadable;      /* those for which it failed */
     uint64_t policy_actions[BS_POLICY_ACTIONS]; /* by bs_policy_action */
-    char padding[48];              /* to a multiple of BS_ALIGNMENT */
+    char padding[40];              /* to a multiple of BS_ALIGNMENT */
 } bs_counters;
 
 /* Returns 1 and the durable position: everything before offset `*end` of file `*file`, and all files with lower

@@ -139,6 +139,7 @@ typedef struct {
     uint64_t syncing_entries; /* entries of `syncing` */
     uint64_t syncing;  /* the generation being synced, or 0 */
     bool on_disk;      /* it is, and it waits for the replicator */
+    int64_t offered_at; /* mono; since when it waits */
     int64_t sync_took; /* nanoseconds of its sync */
     bool syncing_dirty; /* `dirty` of `syncing` */
     uint32_t sync_file; /* where it ends */

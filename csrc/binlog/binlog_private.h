@@ -97,7 +97,7 @@ bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count);
 /* `syncing` is on the disk: offers it to the replicator the first time. Returns 1 if the replicator has stored it, or if
  * there is none; 0 if it has not; a negative errno after a failure, which the binlog keeps. `wait` as in
  * bs_replica_stored. */
-int bs_binlog_replicated(bs_binlog *binlog, bool wait);
+int bs_binlog_replicated(bs_binlog *binlog, bool wait, bs_now now);
 
 /* Returns 1 or BS_ERR_BINLOG. `took` is nanoseconds, or -1 if nothing was synced. */
 int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now);

@@ -131,10 +131,12 @@ bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count)
     return binlog->complete;
 }
 
-int bs_binlog_replicated(bs_binlog *binlog, bool wait)
+int bs_binlog_replicated(bs_binlog *binlog, bool wait, bs_now now)
 {
-    if (!binlog->on_disk && binlog->replica)
+    if (!binlog->on_disk && binlog->replica) {
         bs_replica_offer(binlog->replica, binlog->sync_file, binlog->sync_end);
+        binlog->offered_at = now.mono;
+    }
     binlog->on_disk = true;
     if (!binlog->replica)
         return 1;
@@ -186,7 +188,7 @@ int bs_binlog_sync_here(bs_binlog *binlog, bs_now now)
     int64_t took;
     int error = bs_sync_files(files, count, true, &took);
     if (!error)
-        (void)bs_binlog_replicated(binlog, true);
+        (void)bs_binlog_replicated(binlog, true, now);
     int result = bs_binlog_end_sync(binlog, error, took, now);
     return result < 0 ? result : 0;
 }
@@ -206,7 +208,7 @@ int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now)
     error = 0;
     if (!binlog->on_disk && !bs_syncer_ended(binlog->syncer, wait, &error, &binlog->sync_took))
         return 0;
-    if (!error && bs_binlog_replicated(binlog, wait) == 0)
+    if (!error && bs_binlog_replicated(binlog, wait, now) == 0)
         return 0;
     return bs_binlog_end_sync(binlog, error, binlog->sync_took, now);
 }

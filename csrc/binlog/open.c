@@ -147,7 +147,7 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
     int64_t took;
     int error = bs_sync_files(files, count, durable, &took);
     if (!error)
-        (void)bs_binlog_replicated(binlog, true);
+        (void)bs_binlog_replicated(binlog, true, now);
     if (bs_binlog_end_sync(binlog, error, durable ? took : -1, now) < 0)
         return BS_ERR_BINLOG;
     /* A replica must not lack a file of this folder. */

@@ -76,6 +76,7 @@ static bool execute_for_proxy(bs_server *server, bs_session *session, const char
         return true;
     case BS_PROXY_WITH:
     case BS_PROXY_MOVED:
+        session->from_mover = line[0] == BS_PROXY_MOVED;
         if (!bs_execute_with(session, line + 1, length - 1, line[0] == BS_PROXY_MOVED))
             bs_session_break(server, session);
         return true;

@@ -176,6 +176,8 @@ static const char *accept_job(bs_server *server, bs_session *session, bs_job *jo
         return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
     if (!is_moved(session) && __atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
         return refuse_put(server, BS_REFUSED_DRAINING);
+    if (!is_moved(session) && server->log_overdue && !job->tube->remote)
+        return refuse_put(server, BS_REFUSED_LOG_OVERDUE);
     if (job->tube->policy && job->tube->policy->unique_body && job->has_attributes && !bs_job_has_key(job))
         bs_unique_key(bs_job_attributes_of(job)->key, job->tube->name, job->tube->name_length, BS_KEY_OF_BODY,
                       bs_job_body(job), job->body_size - CRLF);

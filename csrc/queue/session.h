@@ -108,6 +108,7 @@ struct bs_session {
     bool barrier_overdue : 1; /* and some workers did not answer in time */
     bool moved : 1;           /* its connection has migrated */
     bool mover : 1;           /* a proxy that holds jobs that move to another tube (job_lifetime.h) */
+    bool from_mover : 1;      /* a proxy that stands for a mover */
     bool finding_job : 1;     /* Python looks for the worker that has the command's job */
     uint8_t peer;
     uint16_t batch;           /* most jobs of the reserve-batch that is executed; 0: a reserve of one */

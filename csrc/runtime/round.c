@@ -14,6 +14,7 @@
 #include "queue/job_waits.h"
 #include "queue/queue.h"
 #include "runtime/connection.h"
+#include "runtime/overdue_log.h"
 #include "runtime/worker_links.h"
 #include "server/slow_log.h"
 #include "workers/barrier.h"
@@ -267,6 +268,7 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
     bs_claims_tick(&core->server, now);
     bs_reserves_tick(&core->server, now);
     (void)bs_timeouts_tick(core, now);
+    bs_overdue_log_tick(core, now);
     if (bs_barrier_next(&core->server) <= now.mono)
         bs_barrier_tick(&core->server, now);
     run_more_input(core, now);
@@ -310,6 +312,7 @@ static int64_t next_time(const bs_core *core)
         bs_slow_next(server),
         bs_binlog_next_sync(core->binlog),
         bs_binlog_next_round(core->binlog),
+        bs_overdue_log_next(core),
     };
     int64_t next = INT64_MAX;
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)

@@ -200,6 +200,11 @@ replication_options = in_order(
         default="12s",
     ),
     option(
+        "--replicate-timeout replicate_timeout_ns",
+        "Without a reply of NATS for this long, close waiting connections and reject writes; 2s.",
+        Duration(),
+    ),
+    option(
         "--replicate-keep replicate_keep_ns",
         "How long NATS keeps what a server that does not run still needs for its history; 5m.",
         Duration(),
@@ -222,9 +227,9 @@ def check_replication_options(params: Mapping[str, Any]) -> None:
     from beanstalkd_py.server.accept.addresses import parse_host_port
 
     if params["replicate"] is None:
-        for name in ("address", "creds", "tls_ca"):
-            if params[f"replicate_{name}"] is not None:
-                flag = f"--replicate-{name.replace('_', '-')}"
+        for name in ("address", "creds", "tls_ca", "timeout_ns"):
+            if params[f"replicate_{name}"]:
+                flag = f"--replicate-{name.removesuffix('_ns').replace('_', '-')}"
                 raise click.UsageError(f"option {flag} requires --replicate nats://HOST,.../NAME")
         return
     if find_spec("nats") is None:

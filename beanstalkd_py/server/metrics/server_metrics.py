@@ -76,7 +76,7 @@ TIMED = (
 REFUSED = (
     *("memory_limit", "binlog_full", "out_of_memory"),
     *("job_too_big", "expected_crlf", "bad_format", "draining", "worker_down"),
-    *("tube_jobs", "tube_bytes"),
+    *("tube_jobs", "tube_bytes", "log_overdue"),
 )
 """Reasons for refused puts, in the order of bs_refused in csrc/api/types.h."""
 

@@ -199,6 +199,7 @@ def set_limits(core: Core, options: ServeOptions) -> None:
             idle_timeout_ns=options.idle_timeout_ns,
             send_timeout_ns=options.send_timeout_ns,
             output_timeout_ns=options.output_timeout_ns,
+            replicate_timeout_ns=options.replicate_timeout_ns,
         )
     )
     core.set_policies([TubePolicy._make(one) for one in options.policies])

@@ -64,6 +64,7 @@ VALUES: dict[str, tuple[object, object]] = {
     "replicate-creds": ("/a", "/b"),
     "replicate-keep": (60, 0.5),
     "replicate-lease": (4, 60),
+    "replicate-timeout": (2, 3.5),
     "replicate-tls-ca": ("/a", "/b"),
     "output-timeout": (1, 2.25),
     "port": (11400, 11500),

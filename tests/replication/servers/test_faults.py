@@ -261,7 +261,9 @@ def run_rounds(
 @pytest.mark.parametrize("workers", [1, 2])
 def test_no_acknowledged_job_is_lost(memory: Path, workers: int) -> None:
     dice = random.Random(f"faults {workers} {ROUNDS}")
-    options = ("--workers", str(workers), "-s", "65536")
+    options = ["--workers", str(workers), "-s", "65536"]
+    if workers == 2:
+        options += ["--replicate-timeout", "1s"]
     with (
         nats_cluster(memory) as nats,
         replicated_servers(nats, "faults", memory, 2, *options) as servers,

@@ -1,0 +1,113 @@
+"""A log that stores nothing for longer than --replicate-timeout."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from replication.memory_log import MemoryCluster, MemoryLog
+from replication.replicas import replicated
+from replication.test_core import PUT, SECOND, adopted, is_readable, run_until, settle
+
+from beanstalkd_py.core.core import Core
+from beanstalkd_py.core.limits import Limits
+from beanstalkd_py.server.metrics.server_metrics import REFUSED
+
+TIMEOUT_S = 0.3
+LIMITS = Limits(replicate_timeout_ns=int(TIMEOUT_S * SECOND))
+OUT_OF_MEMORY = b"OUT_OF_MEMORY\r\n"
+WRITES = [
+    *("delete 1", "release 1 0 0", "bury 1 0", "kick 1", "kick-job 2", "truncate default"),
+    "move 1 other 0 0",
+]
+
+
+def ask(core: Core, client: socket.socket, line: bytes) -> bytes:
+    client.sendall(line)
+    run_until(core, lambda: is_readable(client))
+    return client.recv(1000)
+
+
+def closed(client: socket.socket) -> bool:
+    return is_readable(client) and client.recv(1) == b""
+
+
+def test_waiting_connections_are_closed_and_writes_refused(folder: Path) -> None:
+    with replicated(folder) as (core, replicator):
+        core.limit(LIMITS)
+        waiting, other = adopted(core), adopted(core)
+        assert ask(core, other, PUT) == b"INSERTED 1\r\n"
+        assert ask(core, other, b"reserve\r\n").startswith(b"RESERVED 1 ")
+        replicator.holding.set()
+        waiting.sendall(PUT)
+        run_until(core, replicator.has_offer)
+        begun = time.monotonic()
+        run_until(core, lambda: is_readable(waiting))
+        assert closed(waiting)
+        assert time.monotonic() - begun > TIMEOUT_S / 2
+        assert ask(core, other, PUT) == OUT_OF_MEMORY
+        for line in WRITES:
+            assert ask(core, other, line.encode() + b"\r\n") == OUT_OF_MEMORY, line
+        counters = replicator.shared.worker[0]
+        assert counters.refused_puts[REFUSED.index("log_overdue")] == 1
+        assert counters.timed_out_connections == 1
+        assert ask(core, other, b"touch 1\r\n") == b"TOUCHED\r\n"
+        assert ask(core, other, b"list-tube-used\r\n") == b"USING default\r\n"
+        replicator.holding.clear()
+        run_until(core, lambda: not replicator.has_offer())
+        settle(core)
+        assert ask(core, other, b"delete 1\r\n") == b"DELETED\r\n"
+        # The outcome of the connection that was closed: the log has stored its put.
+        assert ask(core, other, b"peek 2\r\n").startswith(b"FOUND 2 4")
+
+
+def test_the_loop_wakes_at_the_timeout(folder: Path) -> None:
+    with replicated(folder) as (core, replicator):
+        core.limit(LIMITS)
+        replicator.holding.set()
+        waiting = adopted(core)
+        waiting.sendall(PUT)
+        begun = time.monotonic()
+        while not is_readable(waiting) and time.monotonic() - begun < TIMEOUT_S + 5:
+            core.run(10 * SECOND, linger=False)
+        assert closed(waiting)
+        assert time.monotonic() - begun < TIMEOUT_S + 5
+        replicator.holding.clear()
+
+
+def test_later_waits_end_after_another_timeout(folder: Path) -> None:
+    """A client that gets a job of an unstored put waits, too, but is not closed at once."""
+    with replicated(folder) as (core, replicator):
+        core.limit(LIMITS)
+        replicator.holding.set()
+        first, second = adopted(core), adopted(core)
+        first.sendall(PUT)
+        run_until(core, lambda: is_readable(first))
+        second.sendall(b"peek 1\r\n")
+        begun = time.monotonic()
+        run_until(core, lambda: is_readable(second))
+        assert closed(second)
+        assert time.monotonic() - begun > TIMEOUT_S / 2
+        replicator.holding.clear()
+
+
+@pytest.mark.parametrize("limits", [Limits(), LIMITS])
+def test_a_log_that_answers_in_time(folder: Path, limits: Limits) -> None:
+    """Without the option no time is too long."""
+    with replicated(folder, MemoryLog(MemoryCluster())) as (core, replicator):
+        core.limit(limits)
+        client = adopted(core)
+        pause_s = TIMEOUT_S * (0.5 if limits == LIMITS else 2)
+        for number in range(1, 4):
+            replicator.holding.set()
+            client.sendall(PUT)
+            begun = time.monotonic()
+            while time.monotonic() - begun < pause_s:
+                settle(core)
+            assert not select.select([client], [], [], 0)[0]
+            replicator.holding.clear()
+            run_until(core, lambda: is_readable(client))
+            assert client.recv(100) == b"INSERTED %d\r\n" % number
