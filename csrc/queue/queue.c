@@ -331,10 +331,9 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
         (void)bs_policy_end_job(queue, job, now);
         return 0;
     }
-    bool space = bs_binlog_reserve_space(queue->binlog, now);
-    if (delay && !space)
+    if (!bs_binlog_reserve_space(queue->binlog, now))
         return -ENOSPC;
-    if (!delay && space && job->tube->policy && job->tube->policy->backoff)
+    if (!delay && job->tube->policy && job->tube->policy->backoff)
         delay = bs_policy_backoff(queue, job);
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_job_unlink(queue, job);
@@ -347,10 +346,8 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
         bs_binlog_update(queue->binlog, job, reserve_age, now);
         bs_job_make_delayed(queue, job);
         bs_serve_throttled(queue, job->tube, now);
-    } else if (space) {
-        write_ready(queue, job, reserve_age, now);
     } else {
-        bs_job_make_ready(queue, job, now);
+        write_ready(queue, job, reserve_age, now);
     }
     return 0;
 }
