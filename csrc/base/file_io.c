@@ -119,6 +119,12 @@ int bs_io_rename(int dir_fd, const char *from, const char *to)
     return error ? error : result_of(renameat(dir_fd, from, dir_fd, to));
 }
 
+int bs_io_link(int dir_fd, const char *from, const char *to)
+{
+    int error = injected(BS_IO_RENAME);
+    return error ? error : result_of(linkat(dir_fd, from, dir_fd, to, 0));
+}
+
 int bs_io_unlink(int dir_fd, const char *name)
 {
     int error = injected(BS_IO_UNLINK);

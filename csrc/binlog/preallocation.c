@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -92,6 +93,36 @@ int bs_rename_with_suffix(int dir_fd, const char *name, const char *suffix, char
     return bs_io_rename(dir_fd, name, renamed);
 }
 
+static bool is_same_file(int dir_fd, const char *one, const char *other)
+{
+    struct stat first, second;
+    return fstatat(dir_fd, one, &first, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstatat(dir_fd, other, &second, AT_SYMLINK_NOFOLLOW) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+/* Gives the file a second name with BS_BAD_SUFFIX, unless an interrupted start has done that. */
+static int link_as_bad(int dir_fd, const char *name)
+{
+    char linked[BS_RENAMED_MAX];
+    (void)snprintf(linked, sizeof linked, "%s%s", name, BS_BAD_SUFFIX);
+    for (int again = 1; faccessat(dir_fd, linked, F_OK, 0) == 0; again++) {
+        if (is_same_file(dir_fd, name, linked))
+            return 0;
+        (void)snprintf(linked, sizeof linked, "%s%s.%d", name, BS_BAD_SUFFIX, again);
+    }
+    return bs_io_link(dir_fd, name, linked);
+}
+
+/* An archiver reads binlog.N.done and removes it; binlog.N.bad stays. Some file systems have no links: there the file
+ * gets the second name only, which an archiver that has just begun with the folder does not read. */
+static int keep_damaged(const bs_preallocator *preallocator, const char *name)
+{
+    char renamed[BS_RENAMED_MAX];
+    const bool linked = preallocator->keep_done && link_as_bad(preallocator->dir_fd, name) == 0;
+    return bs_rename_with_suffix(preallocator->dir_fd, name, linked ? BS_DONE_SUFFIX : BS_BAD_SUFFIX, renamed);
+}
+
 /* A file that does not exist counts as removed. */
 static int remove_file(const bs_preallocator *preallocator, const task *wanted)
 {
@@ -99,7 +130,7 @@ static int remove_file(const bs_preallocator *preallocator, const task *wanted)
     char renamed[BS_RENAMED_MAX];
     int error;
     if (wanted->kind == BS_FILE_RETIRE_DAMAGED)
-        error = bs_rename_with_suffix(preallocator->dir_fd, name.text, BS_BAD_SUFFIX, renamed);
+        error = keep_damaged(preallocator, name.text);
     else if (wanted->kind == BS_FILE_RETIRE && preallocator->keep_done)
         error = bs_rename_with_suffix(preallocator->dir_fd, name.text, BS_DONE_SUFFIX, renamed);
     else

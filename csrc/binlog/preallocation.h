@@ -29,7 +29,7 @@ typedef enum {
     BS_FILE_MAKE,          /* with `size` bytes */
     BS_FILE_DISCARD,       /* remove an unused file; a failure is harmless */
     BS_FILE_RETIRE,        /* remove, or rename to .done */
-    BS_FILE_RETIRE_DAMAGED /* rename to .bad */
+    BS_FILE_RETIRE_DAMAGED /* rename to .bad, or with a second name to .done */
 } bs_file_task;
 
 /* Requests a task with binlog.<number>. Requests are served in order. */

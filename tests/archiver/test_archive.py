@@ -357,6 +357,24 @@ def test_a_job_that_ends_at_the_archived_position_is_archived(world: World, powe
     world.check()
 
 
+def test_a_damaged_file_waits_for_the_first_read(world: World) -> None:
+    """The archiver may begin with the folder when the server needs no job of the file any more."""
+    for number in range(6):
+        world.put(number, 500)
+    now = world.rig.now
+    world.rig.close()
+    path = world.binlog / "binlog.1"
+    path.write_bytes(path.read_bytes().replace(b"3 xxx", b"3 xyx"))
+    del world.live[4]
+    world.start(now)
+    for _ in range(5):
+        world.delete(0)
+    world.rig.advance(DEFERRAL)
+    assert eventually(lambda: 1 in [each.number for each in list_done_files(world.binlog)])
+    world.check()
+    assert b"3 xyx" in (world.binlog / "binlog.1.bad").read_bytes()
+
+
 def test_missing_files_do_not_keep_later_done_files(world: World) -> None:
     """If the file with a job's end is missing, the job stays open forever."""
     for number in range(20):

@@ -80,7 +80,7 @@ def test_the_folder_is_synced_after_each_rename(folder: Path) -> None:
     assert fault_injection.count(Call.UNLINK) - unlinks <= 2, "more than unused preallocated files"
 
 
-def test_a_damaged_done_file_is_kept_as_bad(folder: Path) -> None:
+def test_a_damaged_file_is_done_and_kept_as_bad(folder: Path) -> None:
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         jobs = [client.put(b"x" * 500) for _ in range(3)]
@@ -92,8 +92,50 @@ def test_a_damaged_done_file_is_kept_as_bad(folder: Path) -> None:
         client = rig.client()
         delete(client, jobs[1:])
         fill_and_delete(client, 3)
-        wait_until(lambda: (folder / "binlog.1.bad").exists() and done_numbers(folder) != [])
+        wait_until(lambda: 1 in done_numbers(folder))
         assert (folder / "binlog.1.bad").read_bytes() == data
+        assert (folder / "binlog.1.bad").samefile(folder / "binlog.1.done")
+        assert not (folder / "binlog.1").exists()
+
+
+@pytest.mark.parametrize("kept", ["same", "other"])
+def test_a_second_name_from_before_a_kill(folder: Path, kept: str) -> None:
+    """A kill between the two names leaves the file with the second one; another file keeps its."""
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        jobs = [rig.client().put(b"x" * 500) for _ in range(3)]
+        rig.stop()
+    file, bad = folder / "binlog.1", folder / "binlog.1.bad"
+    data = bytearray(file.read_bytes())
+    data[200] ^= 0xFF
+    file.write_bytes(data)
+    if kept == "same":
+        bad.hardlink_to(file)
+    else:
+        bad.write_bytes(b"another")
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        delete(rig.client(), jobs[1:])
+        fill_and_delete(rig.client(), 3)
+        wait_until(lambda: 1 in done_numbers(folder))
+    assert sorted(each.name for each in folder.glob("binlog.1.bad*")) == (
+        ["binlog.1.bad"] if kept == "same" else ["binlog.1.bad", "binlog.1.bad.1"]
+    )
+
+
+def test_a_damaged_file_without_links(folder: Path) -> None:
+    """On a file system that has none it gets its second name only."""
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        jobs = [rig.client().put(b"x" * 500) for _ in range(3)]
+        rig.stop()
+    data = bytearray((folder / "binlog.1").read_bytes())
+    data[200] ^= 0xFF
+    (folder / "binlog.1").write_bytes(data)
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        fill_files(rig.client(), 3)
+        wait_until(lambda: rig.counters.binlog_current < numbers(folder)[-1])
+        fault_injection.fail(Call.RENAME, error=errno.EPERM)
+        delete(rig.client(), jobs[1:])
+        wait_until(lambda: (folder / "binlog.1.bad").exists())
+        assert not (folder / "binlog.1").exists()
         assert 1 not in done_numbers(folder)
 
 
