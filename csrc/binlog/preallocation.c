@@ -119,8 +119,11 @@ static int link_as_bad(int dir_fd, const char *name)
 static int keep_damaged(const bs_preallocator *preallocator, const char *name)
 {
     char renamed[BS_RENAMED_MAX];
-    const bool linked = preallocator->keep_done && link_as_bad(preallocator->dir_fd, name) == 0;
-    return bs_rename_with_suffix(preallocator->dir_fd, name, linked ? BS_DONE_SUFFIX : BS_BAD_SUFFIX, renamed);
+    const bool is_linked = preallocator->keep_done && link_as_bad(preallocator->dir_fd, name) == 0;
+    const int error = is_linked ? sync_folder(preallocator) : 0;
+    if (error)
+        return error;
+    return bs_rename_with_suffix(preallocator->dir_fd, name, is_linked ? BS_DONE_SUFFIX : BS_BAD_SUFFIX, renamed);
 }
 
 /* A file that does not exist counts as removed. */

@@ -1,11 +1,15 @@
-"""The .deb on a bare Debian 12, as an administrator installs, upgrades and removes it."""
+"""The .deb on a bare Debian 12, as an administrator installs, upgrades and removes it.
+
+With PACKAGE_FOR=ubuntu24.04 it is built and tested on a bare Ubuntu 24.04.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,7 +22,25 @@ from beanstalkd_py import __version__
 
 ROOT = Path(__file__).parents[2]
 SERVICE, DEBIANS = "beanstalkd-py.service", "beanstalkd.service"
-VERSION = f"{__version__}+debian12"
+UBUNTU = "ubuntu24.04"
+TARGET = os.environ.get("PACKAGE_FOR", "debian12")
+VERSION = f"{__version__}+{TARGET}"
+ARCHIVES = {
+    "debian12": ["bookworm"],
+    UBUNTU: ["noble", "http://archive.ubuntu.com/ubuntu"],
+}
+"""Suites and mirrors, as arguments of mmdebstrap."""
+UBUNTU_KEYS = Path(__file__).with_name("ubuntu-keyring-2018-archive.gpg")
+"""Of the package ubuntu-keyring; F6EC B376 2474 EDA9 D21B 7022 8719 20D1 991B C93C."""
+BUILD_NEEDS = "build-essential,debhelper,dh-python,git,python3-dev,python3-pip,python3-venv"
+BUILD = """
+set -eu
+cp -R "$TREE" "$1/srv/tree"
+cp /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/"
+[ ! -e /etc/pip.conf ] || cp /etc/pip.conf "$1/etc/"
+chroot "$1" env HOME=/root LANG=C.UTF-8 PIP_FIND_LINKS= /srv/tree/tools/package deb /srv
+cp "$1"/srv/*.deb "$OUT"
+"""
 INSTALLED_KB = 60_000
 START_S = 30.0
 OUTAGE_S = 2.0
@@ -28,7 +50,9 @@ OF_APT = ("/var/cache/apt", "/var/lib/apt", "/var/lib/dpkg", "/var/log")
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600)]
 
 
-def run(*command: str | Path, umask: int = 0o022) -> str:
+def run(
+    *command: str | Path, umask: int = 0o022, env: Mapping[str, str | Path] | None = None
+) -> str:
     done = subprocess.run(
         [*map(str, command)],
         stdout=subprocess.PIPE,
@@ -37,16 +61,46 @@ def run(*command: str | Path, umask: int = 0o022) -> str:
         timeout=500,
         check=False,
         umask=umask,
+        env={**os.environ, **{name: str(value) for name, value in (env or {}).items()}},
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
 
 
+def make_root(
+    root: Path, needs: str, *hooks: str, env: Mapping[str, str | Path] | None = None
+) -> None:
+    """Unpack the distribution with some packages; `hooks` are scripts that get the folder."""
+    suite, *mirror = ARCHIVES[TARGET]
+    options = [f"--include={needs}", *(f"--customize-hook={hook}" for hook in hooks)]
+    if TARGET == UBUNTU:
+        options += [f"--keyring={UBUNTU_KEYS}", "--components=main,universe"]
+    run("mmdebstrap", "--quiet", "--variant=apt", *options, suite, root, *mirror, env=env)
+
+
 def build(folder: Path, tree: Path = ROOT, umask: int = 0o022) -> Path:
     """Build the package as its users do."""
-    run(tree / "tools/package", "deb", folder, umask=umask)
+    folder.mkdir(exist_ok=True)
+    if TARGET == UBUNTU:
+        build_elsewhere(folder, tree, umask)
+    else:
+        run(tree / "tools/package", "deb", folder, umask=umask)
     (package,) = folder.glob("*.deb")
     return package
+
+
+def build_elsewhere(folder: Path, tree: Path, umask: int) -> None:
+    """Build it on the distribution, which gets the manual pages from here."""
+    time_of_commit = run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip()
+    env: dict[str, str | Path] = {"SOURCE_DATE_EPOCH": time_of_commit}
+    run(tree / "tools/docs", "man", env=env)
+    copy = folder / "tree"
+    shutil.copytree(tree, copy, ignore=shutil.ignore_patterns(".venv*", "build"), symlinks=True)
+    shutil.copytree(tree / "build/docs", copy / "build/docs")
+    script = folder / "build.sh"
+    script.write_text(f"umask {umask:o}\n{BUILD}")
+    env |= {"TREE": copy, "OUT": folder}
+    make_root(Path("/dev/null"), BUILD_NEEDS, f"sh {script}", env=env)
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +122,10 @@ def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root of a bare Debian 12 with Python, and with beanstalkd's package in /srv."""
+    """The root of the bare distribution with Python, and with beanstalkd's package in /srv."""
     root = tmp_path_factory.mktemp("debian") / "root"
-    needs = "systemd-sysv,python3,adduser,lsb-base,netbase"
-    run("mmdebstrap", "--quiet", "--variant=apt", f"--include={needs}", "bookworm", root)
-    run("sh", "-c", f"cd '{root}/srv' && apt-get -q download beanstalkd")
+    download = "chroot \"$1\" sh -c 'cd /srv && apt-get -q download beanstalkd'"
+    make_root(root, "systemd-sysv,python3,adduser,lsb-base,netbase", download)
     return root
 
 

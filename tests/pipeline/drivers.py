@@ -123,12 +123,15 @@ def repeating(step: Callable[[], None], pause_s: float) -> Iterator[None]:
 
 @contextmanager
 def working_server(folder: Path, seed: int) -> Iterator[None]:
-    """A busy server that keeps most jobs, so that nothing is compacted and no file removed."""
+    """A server that keeps most jobs, so that nothing is compacted and no file removed.
+
+    It works slowly, because exports that are killed again and again must keep up.
+    """
     dice = random.Random(seed)
     with (
         ours("-b", folder, "-s", "32768") as server,
         server.connect() as client,
-        repeating(lambda: work(client, dice), pause_s=0.1),
+        repeating(lambda: work(client, dice), pause_s=0.25),
     ):
         yield
 
