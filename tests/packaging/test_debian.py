@@ -100,7 +100,7 @@ def build_elsewhere(folder: Path, tree: Path, umask: int) -> None:
     script = folder / "build.sh"
     script.write_text(f"umask {umask:o}\n{BUILD}")
     env |= {"TREE": copy, "OUT": folder}
-    make_root(Path("/dev/null"), BUILD_NEEDS, f"sh {script}", env=env)
+    make_root(Path("/dev/null"), BUILD_NEEDS, f'sh {script} "$1"', env=env)
 
 
 @pytest.fixture(scope="module")
