@@ -180,22 +180,44 @@ def merged(clients: Sequence[LoggingClient]) -> dict[bytes, JobLog]:
     return jobs
 
 
-def drain(port: int, host: str = "127.0.0.1") -> Counter[bytes]:
-    """Delete all jobs, and return their bodies."""
-    found: Counter[bytes] = Counter()
-    client = Client(port, REPLY_S, host)
-    with contextlib.closing(client):
-        watch_all(client)
-        for tube in TUBES:
-            client.ask(b"use %b\r\n" % tube)
-            client.ask(b"kick 1000000\r\n")
-        for job in kept(client):
-            found[client.ask(b"peek %d\r\n" % job).split(b"\r\n", 1)[1][:-2]] += 1
-            assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
-        while (reply := client.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED"):
-            found[reply.split(b"\r\n", 1)[1][:-2]] += 1
-            assert client.ask(b"delete %b\r\n" % reply.split()[1]) == b"DELETED\r\n"
-    return found
+def drain(port: int, host: str = "127.0.0.1", attempts: int = 1) -> Counter[bytes]:
+    """Delete all jobs, and return their bodies.
+
+    Several `attempts` are for a server that may close a connection (--replicate-timeout).
+    """
+    bodies: dict[int, bytes] = {}
+    for attempt in range(1, attempts + 1):
+        client = Client(port, REPLY_S, host)
+        try:
+            with contextlib.closing(client):
+                _drain(client, bodies)
+            break
+        except NoReplyError:
+            if attempt == attempts:
+                raise
+            time.sleep(0.5)
+    return Counter(bodies.values())
+
+
+def _drain(client: Client, bodies: dict[int, bytes]) -> None:
+    watch_all(client)
+    for tube in TUBES:
+        client.ask(b"use %b\r\n" % tube)
+        _change(client, b"kick 1000000\r\n", b"KICKED ")
+    for job in kept(client):
+        bodies[job] = client.ask(b"peek %d\r\n" % job).split(b"\r\n", 1)[1][:-2]
+        _change(client, b"delete %d\r\n" % job, b"DELETED")
+    while (reply := client.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED"):
+        job = int(reply.split()[1])
+        bodies[job] = reply.split(b"\r\n", 1)[1][:-2]
+        _change(client, b"delete %d\r\n" % job, b"DELETED")
+
+
+def _change(client: Client, command: bytes, reply: bytes) -> None:
+    found = client.ask(command)
+    if found == b"OUT_OF_MEMORY\r\n":
+        raise NoReplyError(f"the log is overdue, which refuses {command!r}")
+    assert found.startswith(reply), f"{command!r} was answered {found!r}"
 
 
 def kept(client: Client) -> list[int]:

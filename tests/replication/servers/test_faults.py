@@ -249,7 +249,7 @@ def run_rounds(
     assert all(not thread.is_alive() for thread in threads)
     for client in clients:
         assert client.failure is None, f"{client.failure!r}: {report(clients, servers)}"
-    left = drain(wait_for_primary(servers).port)
+    left = drain(wait_for_primary(servers).port, attempts=20)
     check(clients, left)
     continued = sum(one.continued for one in clients)
     count = sum(len(one.jobs) for one in clients)
