@@ -17,7 +17,7 @@ hash_of_package() {
         cd "$ROOT" || exit
         find csrc beanstalkd_py pyspark_*.py pyproject.toml setup.py MANIFEST.in -type f \
             ! -path '*/__pycache__/*' ! -path 'beanstalkd_py/*.c' ! -name '*.so' ! -name '*.o' -print0 |
-            sort -z | xargs -0 sha256sum | hash_of_stdin
+            LC_ALL=C sort -z | xargs -0 sha256sum | hash_of_stdin
     )
 }
 

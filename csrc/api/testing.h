@@ -15,6 +15,7 @@ enum {
     BS_IO_SYNC,
     BS_IO_TRUNCATE,
     BS_IO_RENAME,
+    BS_IO_LINK,
     BS_IO_UNLINK,
     BS_IO_LOCK,
     BS_IO_FILL, /* the zeros of a new file */

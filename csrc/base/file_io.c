@@ -121,7 +121,7 @@ int bs_io_rename(int dir_fd, const char *from, const char *to)
 
 int bs_io_link(int dir_fd, const char *from, const char *to)
 {
-    int error = injected(BS_IO_RENAME);
+    int error = injected(BS_IO_LINK);
     return error ? error : result_of(linkat(dir_fd, from, dir_fd, to, 0));
 }
 

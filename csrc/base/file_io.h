@@ -19,7 +19,7 @@ int bs_io_datasync(int fd);
 int bs_io_sync(int fd);
 int bs_io_truncate(int fd, off_t length);
 int bs_io_rename(int dir_fd, const char *from, const char *to);
-int bs_io_link(int dir_fd, const char *from, const char *to); /* fails as BS_IO_RENAME */
+int bs_io_link(int dir_fd, const char *from, const char *to);
 int bs_io_unlink(int dir_fd, const char *name);
 int bs_io_lock(int fd); /* a write lock on the whole file, without waiting */
 

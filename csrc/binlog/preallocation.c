@@ -114,16 +114,17 @@ static int link_as_bad(int dir_fd, const char *name)
     return bs_io_link(dir_fd, name, linked);
 }
 
-/* An archiver reads binlog.N.done and removes it; binlog.N.bad stays. Some file systems have no links: there the file
- * gets the second name only, which an archiver that has just begun with the folder does not read. */
+/* An archiver reads binlog.N.done and removes it; binlog.N.bad stays. On a file system without links the file gets the
+ * second name only, which an archiver that has just begun with the folder does not read. */
 static int keep_damaged(const bs_preallocator *preallocator, const char *name)
 {
     char renamed[BS_RENAMED_MAX];
-    const bool is_linked = preallocator->keep_done && link_as_bad(preallocator->dir_fd, name) == 0;
-    const int error = is_linked ? sync_folder(preallocator) : 0;
-    if (error)
-        return error;
-    return bs_rename_with_suffix(preallocator->dir_fd, name, is_linked ? BS_DONE_SUFFIX : BS_BAD_SUFFIX, renamed);
+    int error = preallocator->keep_done ? link_as_bad(preallocator->dir_fd, name) : -ENOSYS;
+    if (error == -EPERM || error == -EOPNOTSUPP || error == -ENOSYS || error == -EMLINK)
+        return bs_rename_with_suffix(preallocator->dir_fd, name, BS_BAD_SUFFIX, renamed);
+    if (!error)
+        error = sync_folder(preallocator);
+    return error ? error : bs_rename_with_suffix(preallocator->dir_fd, name, BS_DONE_SUFFIX, renamed);
 }
 
 /* A file that does not exist counts as removed. */

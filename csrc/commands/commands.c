@@ -366,13 +366,10 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
     [BS_VERB_MOVE] = do_move,
 };
 
-/* Returns whether an overdue log refuses the command at once (overdue_log.h). A put is refused after its body. */
-static bool writes(bs_verb verb)
+/* Returns whether an overdue log refuses the command (overdue_log.h). A put is refused after its body. */
+static bool can_be_repeated(bs_verb verb)
 {
     switch (verb) {
-    case BS_VERB_DELETE:
-    case BS_VERB_RELEASE:
-    case BS_VERB_BURY:
     case BS_VERB_KICK:
     case BS_VERB_KICK_JOB:
     case BS_VERB_TRUNCATE:
@@ -412,7 +409,7 @@ static inline __attribute__((always_inline)) bool execute_parsed(bs_server *serv
         server->queue.counters->cmd[command->verb]++;
     if (command->verb == BS_VERB_USE || command->verb == BS_VERB_WATCH || command->verb == BS_VERB_IGNORE)
         session->barrier_bytes = 0; /* later commands must observe its effect on other workers */
-    if (routed == BS_ROUTE_LOCAL && __builtin_expect(server->log_overdue, 0) && writes(command->verb))
+    if (routed == BS_ROUTE_LOCAL && __builtin_expect(server->log_overdue, 0) && can_be_repeated(command->verb))
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
     else if (routed == BS_ROUTE_LOCAL)
         handlers[command->verb](server, session, command, now);

@@ -27,7 +27,7 @@ struct bs_core {
     bool fatal;
     bool round_due;        /* a call outside of bs_core_run needs a round */
     bool many_held;        /* the last sync released several sessions */
-    int64_t held_until;    /* mono; when overdue_log.c closes held sessions again; 0: the log is not overdue */
+    int64_t closed_at;     /* mono; when overdue_log.c has closed the held sessions; 0: the log is not overdue */
     bs_peer peers[BS_MAX_WORKERS];
     char error[320];
     char received[BS_RECEIVE_BYTES];

@@ -6,7 +6,7 @@ int64_t bs_overdue_log_next(const bs_core *core)
     const int64_t timeout = core->server.limits.replicate_timeout_ns;
     if (!binlog || !binlog->replica || !binlog->on_disk || timeout == 0)
         return INT64_MAX;
-    return core->held_until ? core->held_until : binlog->offered_at + timeout;
+    return (core->closed_at ? core->closed_at : binlog->offered_at) + timeout;
 }
 
 static void close_held(bs_server *server)
@@ -14,7 +14,7 @@ static void close_held(bs_server *server)
     for (bs_session *session = server->held.first; session; session = session->links[BS_LIST_HELD].next) {
         if (session->from_mover || session->broken)
             continue;
-        server->queue.counters->timed_out_connections += session->fd >= 0;
+        server->queue.counters->timed_out_connections += session->fd >= 0 || session->proxy;
         bs_session_break(server, session);
     }
 }
@@ -23,10 +23,10 @@ void bs_overdue_log_tick(bs_core *core, bs_now now)
 {
     const int64_t next = bs_overdue_log_next(core);
     if (next == INT64_MAX)
-        core->held_until = 0;
+        core->closed_at = 0;
     else if (next <= now.mono) {
         close_held(&core->server);
-        core->held_until = now.mono + core->server.limits.replicate_timeout_ns;
+        core->closed_at = now.mono;
     }
-    core->server.log_overdue = core->held_until != 0;
+    core->server.log_overdue = core->closed_at != 0;
 }

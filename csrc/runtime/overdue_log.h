@@ -2,11 +2,12 @@
  * bs_limits.replicate_timeout_ns. Until it has:
  *
  *   - Connections with held replies are closed, so the outcome of their commands is unknown: the log may still store
- *     them. Connections whose replies are held meanwhile, because they depend on what is not stored, are closed when
- *     the same time has passed again.
- *   - Commands that write get OUT_OF_MEMORY and are not executed. Others continue.
+ *     them. Those that get held replies later are closed when the same time has passed again.
+ *   - Commands that add work, or can be repeated without harm, get OUT_OF_MEMORY and are not executed. A client whose
+ *     delete, release or bury was refused would have worked in vain, so these are executed, and their replies held.
  *
- * Moves of jobs to other workers wait on, because their outcome must become known. The end of the lease ends them, too.
+ * What has no reply yet waits on: moves of jobs, because their outcome must become known, a truncate that has begun, and
+ * the wait for a job that has ended. The end of the lease ends them, too.
  */
 #ifndef BS_OVERDUE_LOG_H
 #define BS_OVERDUE_LOG_H

@@ -18,6 +18,7 @@ class Call(enum.IntEnum):
     SYNC = lib.BS_IO_SYNC
     TRUNCATE = lib.BS_IO_TRUNCATE
     RENAME = lib.BS_IO_RENAME
+    LINK = lib.BS_IO_LINK
     UNLINK = lib.BS_IO_UNLINK
     LOCK = lib.BS_IO_LOCK
     FILL = lib.BS_IO_FILL  # the zeros of a new file

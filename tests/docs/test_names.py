@@ -29,7 +29,7 @@ OTHER_OPTIONS = {
         "--spark",
         "--rocketmq",
         "--oldest-spark",
-        "--packaging",
+        "--ubuntu",
         "--all",
         "--timelines",
         "--interactive",

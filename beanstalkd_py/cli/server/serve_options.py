@@ -201,7 +201,7 @@ replication_options = in_order(
     ),
     option(
         "--replicate-timeout replicate_timeout_ns",
-        "Without a reply of NATS for this long, close waiting connections and reject writes; 2s.",
+        "Close waiting connections and reject puts when NATS does not reply for this long; 2s, 5s.",
         Duration(),
     ),
     option(
@@ -228,7 +228,7 @@ def check_replication_options(params: Mapping[str, Any]) -> None:
 
     if params["replicate"] is None:
         for name in ("address", "creds", "tls_ca", "timeout_ns"):
-            if params[f"replicate_{name}"]:
+            if params[f"replicate_{name}"] not in (None, 0):
                 flag = f"--replicate-{name.removesuffix('_ns').replace('_', '-')}"
                 raise click.UsageError(f"option {flag} requires --replicate nats://HOST,.../NAME")
         return

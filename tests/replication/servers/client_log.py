@@ -53,6 +53,7 @@ class JobLog:
     """
 
     is_put: bool = False
+    is_refused: bool = False
     deleted: float | None = None
     may_be_deleted: bool = False
     reserves: list[float] = field(default_factory=list)
@@ -150,7 +151,9 @@ class LoggingClient:
         log = self._log(body)
         put = b"put %d 0 10000 %d\r\n%b\r\n" % (dice.randrange(9), len(body), body)
         # A worker that stops answers INTERNAL_ERROR to commands for another one that has stopped.
-        log.is_put = self._ask(client, put).startswith(b"INSERTED")
+        reply = self._ask(client, put)
+        log.is_put = reply.startswith(b"INSERTED")
+        log.is_refused = reply == b"OUT_OF_MEMORY\r\n"
 
     def _ask(self, client: Client, command: bytes) -> bytes:
         self.doing = f"{client.port}: {command[:40]!r} at {time.monotonic():.1f}"
@@ -173,6 +176,7 @@ def merged(clients: Sequence[LoggingClient]) -> dict[bytes, JobLog]:
         for body, log in client.jobs.items():
             job = jobs.setdefault(body, JobLog())
             job.is_put |= log.is_put
+            job.is_refused |= log.is_refused
             job.may_be_deleted |= log.may_be_deleted
             job.deleted = log.deleted if job.deleted is None else job.deleted
             job.reserves += log.reserves
@@ -241,7 +245,9 @@ def check(clients: Sequence[LoggingClient], left: Counter[bytes]) -> None:
         if job.deleted is not None
         and (body in left or any(sent > job.deleted for sent in job.reserves))
     ]
-    invented = set(left) - set(jobs)
+    refused = {body for body, job in jobs.items() if job.is_refused}
+    reserved = {body for body, job in jobs.items() if job.reserves}
+    invented = (set(left) - set(jobs)) | (refused & (set(left) | reserved))
     doubled = [body for body, count in left.items() if count > 1]
     shared = [body for body, job in jobs.items() if overlap(job.holdings)]
     assert not (lost or revived or invented or doubled or shared), (
