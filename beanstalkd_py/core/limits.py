@@ -17,7 +17,7 @@ class Limits:
     `memory` is bytes of jobs and `tubes` a count, both over all workers. `output` is the bytes of
     replies that one client may leave unread. A client is timed out when it is idle, does not finish
     a command, or does not read replies. `replicate_timeout_ns` is how long a replicated core waits
-    for its log before it closes clients that wait for replies, and refuses commands that write.
+    for its log before it closes clients that wait for replies, and refuses puts (overdue_log.h).
     """
 
     memory: int = 0

@@ -142,7 +142,7 @@ struct bs_server {
     bs_latency latency;
     int64_t timeouts_checked; /* mono; of the last check */
     bool ending;              /* clients execute nothing any more (bs_core_end_commands) */
-    bool log_overdue;         /* commands that write are refused (overdue_log.h) */
+    bool log_overdue;         /* puts and the like are refused (overdue_log.h) */
     bs_barriers barriers;
     void (*resume)(bs_server *server, bs_session *session, bs_now now); /* bs_stream_resume */
 };

@@ -80,7 +80,8 @@ def test_the_folder_is_synced_after_each_rename(folder: Path) -> None:
     assert fault_injection.count(Call.UNLINK) - unlinks <= 2, "more than unused preallocated files"
 
 
-def test_a_damaged_file_is_done_and_kept_as_bad(folder: Path) -> None:
+def damage(folder: Path) -> list[int]:
+    """Put three jobs into binlog.1, and damage the first one; return their ids."""
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         jobs = [client.put(b"x" * 500) for _ in range(3)]
@@ -88,6 +89,12 @@ def test_a_damaged_file_is_done_and_kept_as_bad(folder: Path) -> None:
     data = bytearray((folder / "binlog.1").read_bytes())
     data[200] ^= 0xFF
     (folder / "binlog.1").write_bytes(data)
+    return jobs
+
+
+def test_a_damaged_file_is_done_and_kept_as_bad(folder: Path) -> None:
+    jobs = damage(folder)
+    data = (folder / "binlog.1").read_bytes()
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         delete(client, jobs[1:])
@@ -101,13 +108,8 @@ def test_a_damaged_file_is_done_and_kept_as_bad(folder: Path) -> None:
 @pytest.mark.parametrize("kept", ["same", "other"])
 def test_a_second_name_from_before_a_kill(folder: Path, kept: str) -> None:
     """A kill between the two names leaves the file with the second one; another file keeps its."""
-    with Rig(folder, file_size=FILE, history=True) as rig:
-        jobs = [rig.client().put(b"x" * 500) for _ in range(3)]
-        rig.stop()
+    jobs = damage(folder)
     file, bad = folder / "binlog.1", folder / "binlog.1.bad"
-    data = bytearray(file.read_bytes())
-    data[200] ^= 0xFF
-    file.write_bytes(data)
     if kept == "same":
         bad.hardlink_to(file)
     else:
@@ -124,12 +126,7 @@ def test_a_second_name_from_before_a_kill(folder: Path, kept: str) -> None:
 @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSPC])
 def test_a_damaged_file_without_a_second_name(folder: Path, error: int) -> None:
     """A file system may have no links. After any other error it is tried again."""
-    with Rig(folder, file_size=FILE, history=True) as rig:
-        jobs = [rig.client().put(b"x" * 500) for _ in range(3)]
-        rig.stop()
-    data = bytearray((folder / "binlog.1").read_bytes())
-    data[200] ^= 0xFF
-    (folder / "binlog.1").write_bytes(data)
+    jobs = damage(folder)
     with Rig(folder, file_size=FILE, history=True) as rig:
         fault_injection.fail(Call.LINK, error=error)
         delete(rig.client(), jobs[1:])
