@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 from beanstalkd_py import errors
+from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.replication.lease import Holder
 from beanstalkd_py.replication.log import (
     CONFIGURATION,
@@ -32,8 +33,8 @@ STALE_S = 15.0
 class ServerStatus:
     """`behind` is the number of messages that the server lacked when it reported, at `time_s`.
 
-    `sequences` are the last messages of the streams that it had. It had all of them at
-    `complete_s`.
+    `sequences` are the last messages of the streams that it had, and `positions` their ends. It had
+    all messages at `complete_s`.
     """
 
     address: str
@@ -43,6 +44,7 @@ class ServerStatus:
     complete_s: float = 0.0
     has_history: bool = False
     sequences: list[int] = field(default_factory=list)
+    positions: list[BinlogPosition] = field(default_factory=list)
 
     def runs(self, now_s: float) -> bool:
         return now_s - self.time_s < STALE_S
@@ -154,4 +156,5 @@ def _status_of(report: ServerReport, holder: Holder, streams: list[StreamEnds]) 
         report.complete_s,
         report.has_history,
         list(report.sequences),
+        [BinlogPosition(*one) for one in report.positions],
     )

@@ -103,6 +103,19 @@ class CopyState:
         return cls(int(values["sequence"]), int(values["epoch"]), in_order)
 
 
+def bytes_between(folder: Path, begin: BinlogPosition, end: BinlogPosition) -> int:
+    """Return how many bytes of the files are between two positions; removed files have none."""
+    if begin.file >= end.file:
+        return max(0, end.offset - begin.offset) if begin.file == end.file else 0
+    size = end.offset
+    for path in binlog_files(folder):
+        number = number_of(path)
+        if begin.file <= number < end.file:
+            with contextlib.suppress(FileNotFoundError):
+                size += path.stat().st_size - (begin.offset if number == begin.file else 0)
+    return size
+
+
 class FolderCopy:
     """Writes a stream's bytes into the files of `folder`. All methods raise OSError.
 

@@ -14,7 +14,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,7 +23,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.archiver.folder_identity import set_identity
 from beanstalkd_py.binlog.layout import binlog_files, number_of
 from beanstalkd_py.core.shared_memory import BinlogPosition
-from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy
+from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy, bytes_between
 from beanstalkd_py.replication.lease import Keys, Lease
 from beanstalkd_py.replication.log import (
     CONFIGURATION,
@@ -77,9 +77,9 @@ class NodeLog(Stream, Keys, Protocol):
 class ServerReport:
     """What a server reports about itself: the key `key_of`(address).
 
-    `sequences` are the last messages of the streams that it has. `time_s` is its wall clock, and
-    `complete_s` that when it last had all messages, or when it joined the queue. Only a history
-    needs messages that the binlog does not need any more.
+    `sequences` are the last messages of the streams that it has, and `positions` their ends.
+    `time_s` is its wall clock, and `complete_s` that when it last had all messages, or when it
+    joined the queue. Only a history needs messages that the binlog does not need any more.
     """
 
     address: str
@@ -87,6 +87,7 @@ class ServerReport:
     time_s: float
     complete_s: float = 0.0
     has_history: bool = False
+    positions: list[BinlogPosition] = field(default_factory=list)
 
 
 def ignore(worker: int, position: BinlogPosition) -> None:
@@ -158,11 +159,16 @@ class Node:
         """
         if self._is_primary:
             self._complete_s = time.time()
-        address, sequences = self._lease.address, self._record.sequences
-        times_s = time.time(), self._complete_s
-        report = ServerReport(address, sequences, *times_s, self._has_history)
+        report = ServerReport(
+            self._lease.address,
+            self._record.sequences,
+            time.time(),
+            self._complete_s,
+            self._has_history,
+            self._record.positions,
+        )
         with contextlib.suppress(LogUnavailableError):
-            await self._log.report(key_of(address), asdict(report))
+            await self._log.report(key_of(report.address), asdict(report))
 
     # --- start --------------------------------------------------------------------------------
 
@@ -447,6 +453,11 @@ class Node:
                 await writer.purge(min(read) + 1 if read else None)
         except LogUnavailableError as error:
             self._unavailable = str(error)
+
+    def bytes_behind(self, positions: Sequence[BinlogPosition]) -> int:
+        """Return how many bytes of this primary's folders a standby at these positions lacks."""
+        ends = zip(self._folders, positions, self._writers, strict=False)
+        return sum(bytes_between(folder, at, one.state.position) for folder, at, one in ends)
 
     async def resign(self) -> None:
         """End the lease, when everything is stored. Raises LogUnavailableError."""

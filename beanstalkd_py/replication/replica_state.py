@@ -10,6 +10,7 @@ from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.layout import REPLICA
+from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.history.files.layout import write_file
 from beanstalkd_py.regular_file import read_regular
 from beanstalkd_py.replication.folder_copy import CopyState
@@ -66,6 +67,8 @@ class ReplicaRecord:
     def __init__(self, top: Path) -> None:
         self.sequences: list[int] = []
         """The last messages of the streams that a restart of this server will have."""
+        self.positions: list[BinlogPosition] = []
+        """The ends of these messages."""
         self._top = top
         self._identity = ""
         self._saved: list[CopyState] = []
@@ -75,7 +78,7 @@ class ReplicaRecord:
     def open(self, identity: str, states: Sequence[CopyState]) -> None:
         """Begin with these states, which the file has or which are empty."""
         self._identity = identity
-        self.sequences = [state.sequence for state in states]
+        self._take(states)
 
     def save(self, states: Sequence[CopyState]) -> None:
         """Record these states, unless they are recorded already."""
@@ -91,4 +94,8 @@ class ReplicaRecord:
         else:
             self._failure = ""
             self._saved = [state.copy() for state in states]
-            self.sequences = [state.sequence for state in states]
+            self._take(states)
+
+    def _take(self, states: Sequence[CopyState]) -> None:
+        self.sequences = [state.sequence for state in states]
+        self.positions = [state.position for state in states]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy
+from beanstalkd_py.core.shared_memory import BinlogPosition
+from beanstalkd_py.replication.folder_copy import CopyState, FolderCopy, bytes_between
 from beanstalkd_py.replication.piece import Piece
 
 
@@ -147,3 +148,22 @@ def test_a_message_costs_the_same_with_many_files() -> None:
         return time.perf_counter() - begun
 
     assert min(cost_s(10_000) for _ in range(3)) < 5 * min(cost_s(2) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "count"),
+    [
+        ((2, 10), (2, 70), 60),
+        ((2, 70), (2, 10), 0),
+        ((0, 0), (2, 70), 100 + 70),
+        ((1, 10), (4, 70), 90 + 200 + 70),
+        ((3, 10), (4, 70), 70),
+        ((4, 10), (2, 70), 0),
+    ],
+)
+def test_bytes_between_positions(
+    tmp_path: Path, begin: tuple[int, int], end: tuple[int, int], count: int
+) -> None:
+    for number, size in ((1, 100), (2, 200), (4, 400)):
+        (tmp_path / f"binlog.{number}").write_bytes(bytes(size))
+    assert bytes_between(tmp_path, BinlogPosition(*begin), BinlogPosition(*end)) == count

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from core.rig import Rig
@@ -609,8 +610,12 @@ def test_messages_that_a_killed_standby_reads_again_are_kept(
     begin_queue(cluster, tmp_path / "a")
     monkeypatch.setattr(node_module, "SAVE_S", 1e9)
 
-    def reported() -> object:
-        return json.loads(cluster.keys[key_of("127.0.0.1:1")][0])["sequences"]
+    def reported(name: str = "sequences") -> list[Any]:
+        found: list[Any] = json.loads(cluster.keys[key_of("127.0.0.1:1")][0])[name]
+        return found
+
+    def bytes_behind(node: Node) -> int:
+        return node.bytes_behind([BinlogPosition(*one) for one in reported("positions")])
 
     async def test() -> None:
         log = MemoryLog(cluster)
@@ -624,10 +629,13 @@ def test_messages_that_a_killed_standby_reads_again_are_kept(
         assert (tmp_path / "b/binlog.2").exists()
         await standby.report()
         assert reported() == [0]
+        files = binlog_files(tmp_path / "a")
+        assert bytes_behind(node) == sum(path.stat().st_size for path in files) > 0
         monkeypatch.setattr(node_module, "SAVE_S", 0.0)
         await follow(standby, log)
         await standby.report()
         assert reported() == [cluster.streams[0].last]
+        assert bytes_behind(node) == 0
         again = new_node(MemoryLog(cluster), tmp_path / "b")
         await again.open()
         await again.report()

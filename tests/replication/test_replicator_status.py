@@ -25,12 +25,13 @@ def test_lag_and_waiting_bytes(tmp_path: Path) -> None:
             ServerStatus("b:1", False, behind=5, time_s=100.0, complete_s=88.0),
             ServerStatus("c:1", False, behind=0, time_s=100.0, complete_s=20.0),
         ],
+        _behind_bytes=700,
         _waiting={0: waiting},
         _folders=[tmp_path],
         _unavailable_s=0.0,
     )
     status = Replicator._status(primary)
     assert (status.primary, status.epoch, status.standbys) == ("a:1", 3, 2)
-    assert (status.behind, status.behind_s) == (5, 12.0)
+    assert (status.behind, status.behind_s, status.behind_bytes) == (5, 12.0, 700)
     assert status.waiting_bytes == 100 + 300 + 50
     assert 2 <= status.waiting_s < 60

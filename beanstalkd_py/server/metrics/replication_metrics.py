@@ -28,5 +28,7 @@ def replication_metrics(status: ReplicatorStatus) -> Iterator[Metric]:
     yield gauge("standbys", "Running standbys.", status.standbys)
     text = "Messages that the last of the running standbys lacked when it reported."
     yield gauge("standby_behind_messages", text, status.behind)
+    text = "Bytes of the binlog that the last of the running standbys lacked when it reported."
+    yield gauge("standby_behind_bytes", text, status.behind_bytes)
     text = "Time between a standby's last report and when it had all messages; the longest one."
     yield gauge("standby_behind_seconds", text, status.behind_s)

@@ -65,8 +65,8 @@ class ReplicatorStatus:
     of the process. `epoch` is 0 for a standby.
 
     Of a primary: `standbys` is the number of running ones, and `behind` is of the last one, which
-    had all messages `behind_s` before its report. `waiting_bytes` wait to be stored, the oldest for
-    `waiting_s`.
+    lacks `behind_bytes` and had all messages `behind_s` before its report. `waiting_bytes` wait to
+    be stored, the oldest for `waiting_s`.
     """
 
     primary: str = ""
@@ -78,3 +78,4 @@ class ReplicatorStatus:
     waiting_s: float = 0.0
     waiting_bytes: int = 0
     behind_s: float = 0.0
+    behind_bytes: int = 0

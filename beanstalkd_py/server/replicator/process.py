@@ -23,8 +23,6 @@ from beanstalkd_py.binlog.layout import (
     POLICIES,
     SCHEDULES,
     FileLock,
-    binlog_files,
-    number_of,
     top_of,
 )
 from beanstalkd_py.binlog.ownership import create_as_owner_of
@@ -38,6 +36,7 @@ from beanstalkd_py.core.shared_memory import (
 )
 from beanstalkd_py.quantities import NS_PER_S
 from beanstalkd_py.replication.cluster_status import STALE_S, ServerStatus, read_status
+from beanstalkd_py.replication.folder_copy import bytes_between
 from beanstalkd_py.replication.lease import Lease
 from beanstalkd_py.replication.log import FAILOVER, JOINED, Log, LogOptions, LogUnavailableError
 from beanstalkd_py.replication.node import Node
@@ -127,15 +126,6 @@ class Waiting:
     begin: BinlogPosition
     end: BinlogPosition
 
-    def bytes_of(self, folder: Path) -> int:
-        """Return how many bytes these are. Files that are removed meanwhile do not count."""
-        size = self.end.offset - self.begin.offset
-        for path in binlog_files(folder) if self.begin.file < self.end.file else ():
-            if self.begin.file <= number_of(path) < self.end.file:
-                with contextlib.suppress(FileNotFoundError):
-                    size += path.stat().st_size
-        return size
-
 
 class Replicator:
     """One server's part in a replicated queue."""
@@ -158,6 +148,7 @@ class Replicator:
         self._waiting: dict[int, Waiting] = {}
         """By worker."""
         self._standbys: list[ServerStatus] = []
+        self._behind_bytes = 0
         """The running standbys that this primary knows of."""
         self._lease: Lease | None = None
         self._node: Node | None = None
@@ -358,6 +349,8 @@ class Replicator:
             now_s, found = time.time(), await read_status(log)
             others = [one for one in found.servers if not one.is_primary]
             self._standbys = [one for one in others if one.runs(now_s)]
+            lacks = (node.bytes_behind(one.positions) for one in self._standbys)
+            self._behind_bytes = max(lacks, default=0)
             # A server that stays behind must not let the streams grow for ever.
             kept = [one for one in others if now_s - one.complete_s < self._keep_s(one)]
             await node.purge([one.sequences for one in kept])
@@ -394,12 +387,12 @@ class Replicator:
             )
         holder = self._lease.holder
         address = holder.address if holder is not None else ""
-        behind, behind_s = self._node.behind, 0.0
+        behind, behind_s, behind_bytes = self._node.behind, 0.0, 0
         if self._lease.epoch:
             address = self._config.options.replicate_address or ""
             behind = max((one.behind for one in self._standbys), default=0)
             late = (one.time_s - one.complete_s for one in self._standbys if one.behind)
-            behind_s = max(late, default=0.0)
+            behind_s, behind_bytes = max(late, default=0.0), self._behind_bytes
         now_mono = time.monotonic()
         waiting = self._waiting.items()
         return ReplicatorStatus(
@@ -410,8 +403,11 @@ class Replicator:
             self._unavailable_s,
             len(self._standbys),
             now_mono - min((one.since_mono for _, one in waiting), default=now_mono),
-            sum(one.bytes_of(self._folders[worker]) for worker, one in waiting),
+            sum(
+                bytes_between(self._folders[worker], one.begin, one.end) for worker, one in waiting
+            ),
             behind_s,
+            behind_bytes,
         )
 
 

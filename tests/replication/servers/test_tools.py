@@ -114,7 +114,7 @@ def test_metrics_of_a_primary(nats: NatsCluster, memory: Path) -> None:
     def value(name: str) -> float:
         return Metrics(get(ports[0], "/metrics").text).sum(f"beanstalkd_{name}")
 
-    with replicated_servers(nats, "metrics", memory, each=options) as (first, _):
+    with replicated_servers(nats, "metrics", memory, each=options) as (first, second):
         epoch = cluster_status(f"{nats.url}/metrics")["epoch"]
         assert eventually(lambda: value("replication_epoch") == epoch > 0)
         assert eventually(lambda: value("standbys") == 1, 15)
@@ -133,6 +133,13 @@ def test_metrics_of_a_primary(nats: NatsCluster, memory: Path) -> None:
             first.relays.mend()
             assert client.reply(15) == b"INSERTED 1\r\n"
         assert eventually(lambda: value("replicated_log_up") == 1, 15), first.stderr()
+        second.relays.cut()
+        with first.running.connect() as client:
+            for _ in range(50):
+                client.put(bytes(10_000))
+        assert eventually(lambda: 500_000 < value("standby_behind_bytes") < 600_000, 12)
+        second.relays.mend()
+        assert eventually(lambda: value("standby_behind_bytes") == 0, 25)
         assert eventually(lambda: value("replicated_log_wait_seconds") == 0, 15)
         assert value("replicated_log_wait_bytes") == 0
 
