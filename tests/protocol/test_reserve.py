@@ -181,6 +181,19 @@ def test_the_jobs_of_a_closed_connection_come_back_in_the_order_of_reserving(
     assert waiter.reply() == reserved(jobs[0])
 
 
+def test_statistics_of_a_tube_and_later_commands_see_no_closed_connection(
+    connect: Connect, client: Client, tube: bytes
+) -> None:
+    for _ in range(50):
+        job = client.put()
+        holder = in_tube(connect(), tube)
+        assert holder.reserve() == job
+        holder.close()
+        assert client.stats(b"stats-tube " + tube)["current-jobs-reserved"] == "0"
+        assert client.ask(b"reserve-with-timeout 0\r\n") == reserved(job)
+        assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+
+
 def test_a_closed_waiting_client_gets_no_job(connect: Connect, client: Client, tube: bytes) -> None:
     waiter = in_tube(connect(), tube)
     waiter.send(b"reserve\r\n")
