@@ -31,7 +31,7 @@ STALE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """`behind` is the number of messages that the server lacked when it reported, at `time_s`.
+    """`behind` is the number of stored messages that are not in its report of `time_s`.
 
     `sequences` are the last messages of the streams that it had, and `positions` their ends. It had
     all messages at `complete_s`.

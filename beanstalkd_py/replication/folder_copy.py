@@ -105,8 +105,10 @@ class CopyState:
 
 def bytes_between(folder: Path, begin: BinlogPosition, end: BinlogPosition) -> int:
     """Return how many bytes of the files are between two positions; removed files have none."""
-    if begin.file >= end.file:
-        return max(0, end.offset - begin.offset) if begin.file == end.file else 0
+    if begin >= end:
+        return 0
+    if begin.file == end.file:
+        return end.offset - begin.offset
     size = end.offset
     for path in binlog_files(folder):
         number = number_of(path)

@@ -26,9 +26,9 @@ def replication_metrics(status: ReplicatorStatus) -> Iterator[Metric]:
     text = "Epoch of this primary; a failover raises it."
     yield gauge("replication_epoch", text, status.epoch)
     yield gauge("standbys", "Running standbys.", status.standbys)
-    text = "Messages that the last of the running standbys lacked when it reported."
+    text = "Messages that are not in the report of the last of the running standbys."
     yield gauge("standby_behind_messages", text, status.behind)
-    text = "Bytes of the binlog that the last of the running standbys lacked when it reported."
+    text = "Bytes of the binlog that are not in the report of the last of the running standbys."
     yield gauge("standby_behind_bytes", text, status.behind_bytes)
     text = "Time between a standby's last report and when it had all messages; the longest one."
     yield gauge("standby_behind_seconds", text, status.behind_s)

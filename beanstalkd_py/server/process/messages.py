@@ -64,9 +64,9 @@ class ReplicatorStatus:
     of the log, empty if it answers, and `unavailable_s` the time without an answer since the start
     of the process. `epoch` is 0 for a standby.
 
-    Of a primary: `standbys` is the number of running ones, and `behind` is of the last one, which
-    lacks `behind_bytes` and had all messages `behind_s` before its report. `waiting_bytes` wait to
-    be stored, the oldest for `waiting_s`.
+    Of a primary: `standbys` is the number of running ones. `behind` and `behind_bytes` are what the
+    report of the last one lacks, and it had all messages `behind_s` before this report.
+    `waiting_bytes` wait to be stored, the oldest for `waiting_s`.
     """
 
     primary: str = ""

@@ -148,8 +148,9 @@ class Replicator:
         self._waiting: dict[int, Waiting] = {}
         """By worker."""
         self._standbys: list[ServerStatus] = []
-        self._behind_bytes = 0
         """The running standbys that this primary knows of."""
+        self._behind_bytes = 0
+        """The most that one of them lacked when their reports were read."""
         self._lease: Lease | None = None
         self._node: Node | None = None
         self._saved: dict[str, list[int]] = {name: [] for name in NAMES}
