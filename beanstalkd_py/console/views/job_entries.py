@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from beanstalkd_py.core.binlog_reader import Selection
 
 READ_S = 0.1
 """Files are not read for longer, so that a large binlog does not keep the console from others."""
+AGAIN_S = 20.0
+"""Files that took too long are read again after this time: the machine may have been busy."""
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 
@@ -44,24 +47,41 @@ def entries_of_job(target: Target, job: int, stats: Statistics) -> Sequence[JobE
     if target.binlog is None or stats["file"] == "0":
         return []
     as_of = tuple(stats[name] for name in ("state", "pri", "delay", *COUNTERS))
-    return _read(target.binlog, job, int(stats["file"]), as_of)
+    return _lookup(target.binlog, job, int(stats["file"]), as_of).entries()
 
 
 @lru_cache(maxsize=64)
-def _read(binlog: Path, job: int, first: int, as_of: tuple[str, ...]) -> Sequence[JobEntry]:
-    """Read the files from the one with the job's body on, again when the job changes."""
-    end_mono = time.monotonic() + READ_S
-    selection = Selection(as_json=True, ids=(job,))
-    text = bytearray()
-    try:
-        for shard in inspect_files(binlog).shards:
-            with contextlib.closing(Walk(replace(shard, first=first), selection)) as walk:
-                for _ in walk.read(text.extend):
-                    if time.monotonic() > end_mono:
-                        return []
-    except (OSError, errors.BinlogFolderError):
-        return []
-    return list(_entries(bytes(text)))
+def _lookup(binlog: Path, job: int, first: int, _as_of: tuple[str, ...]) -> _Lookup:
+    """Return another one when the job has changed."""
+    return _Lookup(binlog, job, first)
+
+
+class _Lookup:
+    """Reads the files from the one with the job's body on, and again if that took too long."""
+
+    def __init__(self, binlog: Path, job: int, first: int) -> None:
+        self._binlog, self._job, self._first = binlog, job, first
+        self._found: list[JobEntry] | None = None
+        self._again_mono = -math.inf
+
+    def entries(self) -> Sequence[JobEntry]:
+        if self._found is None and time.monotonic() >= self._again_mono:
+            self._found = self._read(time.monotonic() + READ_S)
+            self._again_mono = time.monotonic() + AGAIN_S
+        return self._found or []
+
+    def _read(self, end_mono: float) -> list[JobEntry] | None:
+        selection = Selection(as_json=True, ids=(self._job,))
+        text = bytearray()
+        try:
+            for shard in inspect_files(self._binlog).shards:
+                with contextlib.closing(Walk(replace(shard, first=self._first), selection)) as walk:
+                    for _ in walk.read(text.extend):
+                        if time.monotonic() > end_mono:
+                            return None
+        except (OSError, errors.BinlogFolderError):
+            return None
+        return list(_entries(bytes(text)))
 
 
 def _entries(text: bytes) -> Iterator[JobEntry]:
