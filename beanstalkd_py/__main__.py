@@ -43,7 +43,7 @@ def _main() -> NoReturn:
 
         options = fast_options(words[1:], os.environ)
         if options is not None:
-            sys.exit(_serve(options, words[1:]))
+            sys.exit(_serve(options))
         gc.enable()
     with exiting_on_interrupt():
         from beanstalkd_py.cli.main import main as run
@@ -51,7 +51,7 @@ def _main() -> NoReturn:
     run()
 
 
-def _serve(options: ServeOptions, words: list[str]) -> int:
+def _serve(options: ServeOptions) -> int:
     from beanstalkd_py.cli.startup import exiting_on_interrupt
 
     with exiting_on_interrupt():
@@ -59,16 +59,9 @@ def _serve(options: ServeOptions, words: list[str]) -> int:
         from beanstalkd_py.server.parent.start import serve
         from beanstalkd_py.server.process.exit_status import EXIT_INTERRUPTED, exit_status
 
-    def reread() -> ServeOptions:
-        from beanstalkd_py.cli.server.serve import read_again
-
-        return read_again(words)
-
-    def import_reread() -> None:
-        import beanstalkd_py.cli.server.serve  # noqa: F401 - before an upgrade replaces the file
-
     try:
-        return serve(options, reread, import_reread)
+        # Without a file and variables a reload reads the same options.
+        return serve(options, lambda: options)
     except errors.BeanstalkdError as error:
         return _fail(str(error), exit_status(error))
     except KeyboardInterrupt:

@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from beanstalkd_py.server.parent.start import ServerSetup
     from beanstalkd_py.server.schedules.scheduler import Scheduler
 
-IMPORT_DELAY_S = 1.0
-"""The delay before the import of the option parser, so that it does not delay first clients."""
 KEEPALIVES_PER_WATCHDOG_LIMIT = 4
 FINISH_LIMIT_S = 4.0
 """How long a stop waits until workers have sent all replies; they have a limit of their own."""
@@ -184,10 +182,6 @@ class ParentLoop:
             if received & {signal.SIGTERM, signal.SIGINT} and not self.state.is_stopping:
                 LOGGER.info("stopping")
                 self._stop()
-
-    def _import_reread(self) -> None:
-        gevent.sleep(IMPORT_DELAY_S)
-        self._setup.import_reread()
 
     def reload(self) -> Changes:
         """Read the options again and apply those that can change, or none. Raises UsageError."""
@@ -466,7 +460,6 @@ class ParentLoop:
             LOGGER.log(NOTICE, "%s", ready_line(options, self._sockets, len(self._workers)))
             if self._notifier.watchdog_s:
                 self._spawn(self._send_keepalives)
-            self._spawn(self._import_reread)
             if self._console is not None:
                 self._console.begin()
 

@@ -78,13 +78,11 @@ class SignalPipe:
 class ServerSetup:
     """The results of the first steps, which the event loop uses. `options` are those in force.
 
-    `descriptors` is the RLIMIT_NOFILE of all processes. `reread` reads the options again for a
-    reload; `import_reread` imports its modules.
+    `descriptors` is the RLIMIT_NOFILE of all processes. `reread` reads the options for a reload.
     """
 
     options: ServeOptions
     reread: Callable[[], ServeOptions] | None
-    import_reread: Callable[[], None]
     signals: SignalPipe
     notifier: Notifier
     descriptors: int
@@ -160,12 +158,10 @@ class ServerSetup:
 def serve(
     options: ServeOptions,
     reread: Callable[[], ServeOptions] | None = None,
-    import_reread: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a server until it stops; return its exit status. Raises BeanstalkdError.
 
-    `reread` reads the options again for a reload. `import_reread` imports its modules; the server
-    calls it after a second of service.
+    `reread` reads the options again for a reload.
     """
     # A write to a closed pipe must return an error and not end the process.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -177,7 +173,7 @@ def serve(
     user = privileges.find_user(options.user) if options.user is not None else None
     passed = listeners.passed_listeners(os.environ, os.getpid())
     sockets = _open_client_sockets(options, passed, notifier)
-    setup = ServerSetup(options, reread, import_reread, signals, notifier, descriptors, sockets)
+    setup = ServerSetup(options, reread, signals, notifier, descriptors, sockets)
     from beanstalkd_py.server.logging.setup import LOGGER, flush_log, set_up_logging
 
     try:
