@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from processes import children, eventually
-from servers import Server, our_command, ours
+from servers import Server, our_command, ours, reference
 from shards import TUBES, TWO, client_of, kill_worker, worker_pids
 from wire import NoReplyError, in_tube
 
@@ -293,7 +293,11 @@ def test_many_short_connections(server: Server) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_descriptors")
 def test_twenty_thousand_short_connections(capsys: pytest.CaptureFixture[str]) -> None:
-    """No connection is refused or leaked. C beanstalkd serves 7,500 per second to this client."""
+    """No connection is refused or leaked. C beanstalkd serves 7,500 per second to this client,
+    and ours 3,000 or more, on the machine where this was measured.
+    """
+    with reference() as server:
+        rate_of_c = churn(server, 5, 1000)
     with ours(*TWO) as server:
         processes = server.pid, *worker_pids(server)
         churn(server, 5, 1000)  # allocate the memory of a thousand concurrent connections now
@@ -310,14 +314,15 @@ def test_twenty_thousand_short_connections(capsys: pytest.CaptureFixture[str]) -
         ]
         with capsys.disabled():
             print(
-                f" {rate:.0f}/s, {used_s / 20:.3f} ms of processor time each, memory {grown} ",
+                f" {rate:.0f}/s, C {rate_of_c:.0f}/s, {used_s / 20:.3f} ms of processor time each,"
+                f" memory {grown} ",
                 end="",
             )
         assert max(grown) < LEVEL_BYTES
         with server.connect() as client:
             assert int(client.stats()["total-connections"]) >= 25_000
         assert server.complaints() == ""
-        assert rate >= 3000
+        assert rate >= 0.4 * rate_of_c
 
 
 @pytest.mark.slow
