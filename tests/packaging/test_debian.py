@@ -45,9 +45,10 @@ INSTALLED_KB = 60_000
 START_S = 30.0
 OUTAGE_S = 2.0
 PROMPT_S = 20.0
+COMMAND_S = 1200.0
 # Written by apt and dpkg themselves.
 OF_APT = ("/var/cache/apt", "/var/lib/apt", "/var/lib/dpkg", "/var/log")
-pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1800)]
 
 
 def run(
@@ -58,7 +59,7 @@ def run(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=500,
+        timeout=COMMAND_S,
         check=False,
         umask=umask,
         env={**os.environ, **{name: str(value) for name, value in (env or {}).items()}},
