@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from beanstalkd_py.history._store import ffi
+from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.store import Message, Options, Sizes, Store, Stored, StoreReader
 from beanstalkd_py.history.verify import verify
 
@@ -79,11 +82,59 @@ def assert_holds(store: Store | StoreReader, messages: list[Message]) -> list[St
     names = [(topic, queue_id) for topic, ids in store.topics().items() for queue_id in ids]
     found = [each for name in names for each in queue_messages(store, *name)]
     assert sorted(found, key=lambda each: each.offset) == in_queues
+    wanted: dict[tuple[str, str], list[Stored]] = {}
     for each in stored:
-        wanted = each.keys if each.sys_flag & 12 != 12 else []
-        for key in wanted:
-            assert each in store.query(each.topic, key, limit=10_000)
+        for key in dict.fromkeys(each.keys) if each.sys_flag & 12 != 12 else []:
+            wanted.setdefault((each.topic, key), []).append(each)
+    for (topic, key), with_key in wanted.items():
+        assert store.query(topic, key, limit=10_000) == with_key[::-1]
     return stored
+
+
+class Checks:
+    """Complete checks of many stores; one in the state of a checked one is not checked again."""
+
+    def __init__(self) -> None:
+        self._passed: list[tuple[object, ...]] = []
+
+    def assert_holds(self, store: Store, messages: list[Message]) -> None:
+        state = (list(messages), *state_of(store))
+        if state not in self._passed:
+            assert_holds(store, messages)
+            self._passed.append(state)
+
+
+def state_of(store: Store) -> tuple[object, ...]:
+    """Return everything that reading the store depends on: positions, files and their bytes.
+
+    The bytes are those in the files that the store has open.
+    """
+    log = store.log
+    sequences = {"log": log.segments} | {
+        f"{queue.topic}/{queue.queue_id}": queue.segments for queue in store.queues
+    }
+    return (
+        (log.begin, log.end, log.last_offset, store.dispatched),
+        {f"{queue.topic}/{queue.queue_id}": (queue.first, queue.end) for queue in store.queues},
+        {
+            name: [(start, segments.read(start, segments.size)) for start in segments.starts]
+            for name, segments in sequences.items()
+        },
+        [(file.path.name, bytes(ffi.buffer(file.memory))) for file in store.index.files],
+        sorted(set(os.listdir(store.folder)) - {layout.CUT_TAILS}),  # noqa: PTH208
+        [
+            _sizes_of(store.folder / name)
+            for name in (layout.COMMIT_LOG, layout.CONSUME_QUEUE, layout.INDEX)
+        ],
+    )
+
+
+def _sizes_of(folder: Path) -> dict[str, dict[str, int]]:
+    """Return the sizes of all files by folder and name; also of those that no store knows."""
+    return {
+        path: {name: os.stat(os.path.join(path, name)).st_size for name in names}  # noqa: PTH116, PTH118
+        for path, _, names in os.walk(folder)
+    }
 
 
 def queue_messages(store: Store | StoreReader, topic: str, queue_id: int = 0) -> list[Stored]:

@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from history.stores import (
     BY_HAND,
     DATA,
     SMALL,
+    Checks,
     assert_holds,
     files_of,
     given,
@@ -118,12 +120,20 @@ def cuts(folder: Path, last: int) -> range:
         return range(stored[0].offset - 1, store.log.end + 9)
 
 
-def cut_log(tmp_path: Path, how: str, step: int) -> None:
+def stop_clock(patch: pytest.MonkeyPatch) -> None:
+    """Stop the clock, so that equal recoveries make equal files."""
+    now = time.time()
+    patch.setattr(time, "time", lambda: now)
+
+
+def cut_log(tmp_path: Path, how: str, step: int, patch: pytest.MonkeyPatch) -> None:
     """Cut the log; noise needs the CRC property, because plain records only protect the body."""
     sizes = replace(SMALL, property_crc=how == "noise")
     messages = make(tmp_path / "store", count=25, save_after=24, sizes=sizes)
     with StoreReader.open(tmp_path / "store") as store:
         ends = [each.offset + each.size for each in store.scan()]
+    stop_clock(patch)
+    checks = Checks()
     for cut in cuts(tmp_path / "store", last=2)[::step]:
         folder = image(tmp_path / "store", tmp_path / "cut")
         path, at = log_file(folder, cut), cut % SMALL.segment_bytes
@@ -135,28 +145,30 @@ def cut_log(tmp_path: Path, how: str, step: int) -> None:
             spoil(path, at, bytes(rest) if how == "zeros" else random.Random(cut).randbytes(rest))
         kept = messages[: sum(end <= cut for end in ends)]
         with opened(folder, Options(background=False, retention=None)) as store:
-            assert_holds(store, kept)
-            assert_whole_after_more(store, kept)
+            checks.assert_holds(store, kept)
+            assert_whole_after_more(store, kept, checks)
         shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("how", ["shortened", "zeros", "noise"])
-def test_a_cut_log_keeps_the_messages_before_the_cut(tmp_path, how):
-    cut_log(tmp_path, how, step=61)
+def test_a_cut_log_keeps_the_messages_before_the_cut(tmp_path, monkeypatch, how):
+    cut_log(tmp_path, how, 61, monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", ["shortened", "zeros", "noise"])
-def test_a_log_cut_at_any_byte_of_its_last_messages_keeps_those_before_the_cut(tmp_path, how):
-    cut_log(tmp_path, how, step=1)
+def test_a_log_cut_at_any_byte_of_its_last_messages_keeps_those_before_the_cut(
+    folder, monkeypatch, how
+):
+    cut_log(folder, how, 1, monkeypatch)
 
 
-def assert_whole_after_more(store: Store, before: list[Message]) -> None:
+def assert_whole_after_more(store: Store, before: list[Message], checks: Checks) -> None:
     more = some_messages(99, 5, first=900)
     store.append(more)
     store.dispatch()
-    assert_holds(store, before + more)
+    checks.assert_holds(store, before + more)
 
 
 def test_recovery_finds_the_last_message(tmp_path):
@@ -173,9 +185,8 @@ def test_recovery_finds_the_last_message(tmp_path):
         assert "no record begins here" in store.recovered.fault
 
 
-def torn(folder: Path, durable: Path, dice: random.Random) -> None:
-    """Apply a power cut: each block written since the last sync is on disk or not."""
-    old = files_of(durable)
+def torn(folder: Path, old: dict[str, bytes], dice: random.Random) -> None:
+    """Apply a power cut: each block written since the last sync, of `old`, is on disk or not."""
     for path, new in files_of(folder).items():
         before = old.get(path, bytes(len(new)))
         if before == new or path in ("checkpoint", "dispatched", "store.json", "lock", "abort"):
@@ -194,28 +205,35 @@ def power_cut(tmp_path: Path, seed: int) -> None:
     """Save a store now and then, cut the power, and check that every saved message is there."""
     dice = random.Random(seed)
     messages = some_messages(seed, dice.randrange(5, 90))
-    folder, durable = tmp_path / f"store{seed}", tmp_path / f"durable{seed}"
+    folder = tmp_path / f"store{seed}"
+    plan = [(dice.random() < 0.3, dice.random() < 0.1) for _ in messages]
+    saved = max((number for number, (_, saves) in enumerate(plan, 1) if saves), default=0)
     with opened(folder) as store:
-        saved = 0
-        shutil.copytree(folder, durable)
-        for number, message in enumerate(messages):
-            store.append([message])
-            if dice.random() < 0.3:
+        durable = files_of(folder)
+        for number, (dispatches, saves) in enumerate(plan, 1):
+            store.append([messages[number - 1]])
+            if dispatches:
                 store.dispatch()
-            if dice.random() < 0.1:
+            if saves:
                 store._save()
-                saved = number + 1
-                shutil.rmtree(durable)
-                shutil.copytree(folder, durable)
+            if number == saved:
+                durable = files_of(folder)
     torn(folder, durable, dice)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_clock(patch)
+        recover_twice(folder, messages, saved)
+
+
+def recover_twice(folder: Path, messages: list[Message], saved: int) -> None:
+    checks = Checks()
     for again in range(2):  # the second time after a kill during the first
         with opened(folder) as store:
             survivors = len(list(store.scan()))
             assert survivors >= saved
-            assert_holds(store, messages[:survivors])
+            checks.assert_holds(store, messages[:survivors])
             assert store.recovered.rebuilt is False or not again
             messages = messages[:survivors]
-            assert_whole_after_more(store, messages)
+            assert_whole_after_more(store, messages, checks)
             messages += some_messages(99, 5, first=900)
             saved = 0
 
@@ -228,9 +246,9 @@ def test_a_power_cut_leaves_no_hole_in_a_queue_and_loses_no_index_entry(tmp_path
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("ten", range(30))
-def test_three_hundred_power_cuts(tmp_path, ten):
+def test_three_hundred_power_cuts(folder, ten):
     for seed in range(1000 + 10 * ten, 1010 + 10 * ten):
-        power_cut(tmp_path, seed)
+        power_cut(folder, seed)
 
 
 # --- errors of RocketMQ's own recovery ------------------------------------------------------------
