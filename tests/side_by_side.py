@@ -23,6 +23,9 @@ from wire import CRLF, FENCE, FENCE_REPLY, Client, NoReplyError, stats_of
 WAIT_S = 2.0
 # After this many turns without a reply none will come, because the longest body takes fewer.
 ROUNDS = 24
+# A body that is thrown away takes a turn for each kilobyte; everything else takes few turns.
+FEW_ROUNDS = 5
+BYTES_PER_ROUND = 512
 # The maximum round trips of a multi-shard reserve: ask all workers, wait at all, take from one.
 EXCHANGES = 3
 
@@ -65,9 +68,11 @@ class Side:
 
         A list-tubes asks all workers, on the same sockets as the messages before it.
         """
-        if len(self.runners) > 1:
-            for runner in self.runners * EXCHANGES:
-                runner.ask(b"list-tubes\r\n")
+        for _ in range(EXCHANGES if len(self.runners) > 1 else 0):
+            for runner in self.runners:
+                runner.send(b"list-tubes\r\n")
+            for runner in self.runners:
+                runner.reply()
 
     def disconnect(self) -> None:
         """Close every connection to this server."""
@@ -95,8 +100,11 @@ class Pair:
         self.reference = Side(reference_server, workers)
         self.sides = (self.ours, self.reference)
         self.transcript: list[str] = []
+        self._sent: dict[str, int] = {}
+        """Bytes, by the name of a connection."""
 
     def open(self, name: str) -> None:
+        self._sent[name] = 0
         for side in self.sides:
             side.clients[name] = side.server.connect()
             side.settle(1)
@@ -123,6 +131,7 @@ class Pair:
     def send(self, name: str, pieces: list[bytes]) -> dict[str, list[bytes]]:
         """Send the pieces to both in order; return the replies on all connections."""
         self._note(name, " | ".join(repr(piece)[1:] for piece in pieces))
+        self._sent[name] += sum(map(len, pieces))
         for piece in pieces[:-1]:
             for side in self.sides:
                 side.clients[name].send(piece)
@@ -142,9 +151,10 @@ class Pair:
     def _compare(self) -> dict[str, list[bytes]]:
         """Compare the replies on every connection."""
         expected: dict[str, list[bytes]] = {name: [] for name in self.reference.clients}
+        rounds = min(ROUNDS, FEW_ROUNDS + max(self._sent.values()) // BYTES_PER_ROUND)
         news = True
         while news:
-            self.reference.settle(ROUNDS)
+            self.reference.settle(rounds)
             news = False
             for name, client in self.reference.clients.items():
                 came = client.ready_replies()
