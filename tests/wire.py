@@ -9,7 +9,7 @@ import re
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ BODY_REPLY = re.compile(rb"(?:RESERVED \d+|FOUND \d+|OK) (\d+)\Z")
 BATCH_REPLY = re.compile(rb"BATCH (\d+)\Z")
 JOB_LINE = re.compile(rb"JOB (\d+) ([^ ]{1,200}) (\d+)\Z")
 DEFAULT_TIMEOUT_S = 5.0
+# Commands that `ask_each` sends at once.
+AT_ONCE = 200
 # An unknown command, which servers answer at once and do not count.
 FENCE = b"fence\r\n"
 FENCE_REPLY = b"UNKNOWN_COMMAND\r\n"
@@ -90,6 +92,15 @@ class Client:
     def replies(self, count: int) -> list[bytes]:
         """Return the next `count` replies."""
         return [self.reply() for _ in range(count)]
+
+    def ask_each(self, commands: Sequence[bytes]) -> list[bytes]:
+        """Send commands, many at once, and return the reply to each."""
+        found = []
+        for start in range(0, len(commands), AT_ONCE):
+            some = commands[start : start + AT_ONCE]
+            self.send(b"".join(some))
+            found += self.replies(len(some))
+        return found
 
     def ready_replies(self) -> list[bytes]:
         """Return the complete replies that have arrived, without waiting."""

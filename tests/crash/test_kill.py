@@ -7,7 +7,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from binlog.reader import read_folder
 from binlog.workload import Actor, Known, replies_in
 from servers import Server, keeping_history, ours
-from wire import Client, NoReplyError
+from wire import Client, NoReplyError, stats_of
 
 from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.binlog.verify import verify
@@ -56,18 +56,36 @@ def settle(actor: Actor, client: Client) -> None:
 
 
 def seen(client: Client, number: int, job: Known) -> dict[str, str]:
-    stats = client.job_stats(number)
+    return kept(client.job_stats(number), job)
+
+
+def kept(stats: dict[str, str], job: Known) -> dict[str, str]:
+    """Return the part of stats-job that a restart must keep."""
     return {key: stats[key] for key in job.stats()}
 
 
-def check(actor: Actor, client: Client, newly_gone: set[int]) -> None:
+def check(actor: Actor, client: Client, newly_gone: Iterable[int]) -> None:
     """Check that every acknowledged job is unchanged and that no deleted job is back."""
-    for number, job in actor.known.items():
-        reply = client.ask(b"peek %d\r\n" % number)
-        assert reply.endswith(b"\r\n%b\r\n" % job.body), f"job {number}: {reply!r}"
-        assert seen(client, number, job) == job.stats()
-    for number in newly_gone:
-        assert client.ask(b"peek %d\r\n" % number) == b"NOT_FOUND\r\n", f"{number} is back"
+    bodies = peek(client, actor.known)
+    stats = client.ask_each([b"stats-job %d\r\n" % number for number in actor.known])
+    for (number, job), body, reply in zip(actor.known.items(), bodies, stats, strict=True):
+        assert body == job.body, f"job {number}: {body!r}"
+        assert kept(stats_of(reply), job) == job.stats(), f"job {number}"
+    gone = list(newly_gone)
+    for number, body in zip(gone, peek(client, gone), strict=True):
+        assert body is None, f"{number} is back"
+
+
+def peek(client: Client, numbers: Iterable[int]) -> list[bytes | None]:
+    """Return the body of each job, or None without such a job."""
+    return [body_of(reply) for reply in client.ask_each([b"peek %d\r\n" % n for n in numbers])]
+
+
+def body_of(reply: bytes) -> bytes | None:
+    if reply == b"NOT_FOUND\r\n":
+        return None
+    assert reply.startswith(b"FOUND "), f"no FOUND: {reply!r}"
+    return reply.partition(b"\r\n")[2].removesuffix(b"\r\n")
 
 
 def delete_unacknowledged_puts(
@@ -75,12 +93,9 @@ def delete_unacknowledged_puts(
 ) -> None:
     """Delete the jobs of unacknowledged puts, and check that each put made at most one job."""
     known = {number for actor in actors for number in actor.known}
-    for number in range(since, last):
-        if number in known:
-            continue
-        reply = client.ask(b"peek %d\r\n" % number)
-        if reply != b"NOT_FOUND\r\n":
-            body = reply.partition(b"\r\n")[2].removesuffix(b"\r\n")
+    others = [number for number in range(since, last) if number not in known]
+    for number, body in zip(others, peek(client, others), strict=True):
+        if body is not None:
             assert body in bodies, f"no client put job {number}"
             bodies.remove(body)
             assert client.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
@@ -109,6 +124,27 @@ def load_until_killed(
         client.close()
 
 
+def check_after_kill(server: Server, actors: list[Actor], gone: set[int], since: int) -> int:
+    """Check the jobs of a server that has recovered; return the next unused id.
+
+    `gone` are the jobs that were known to be gone before the last load.
+    """
+    steps = [actor.pending for actor in actors if actor.pending]
+    bodies = {step.after.body for step in steps if step.job is None or step.moved}
+    with server.connect() as client:
+        for actor in actors:
+            settle(actor, client)
+            check(actor, client, actor.gone - gone)
+        last = client.put()
+        delete_unacknowledged_puts(client, actors, bodies, since, last)
+        ended = {number for actor in actors for number in actor.gone}
+        lost = {step.after.body for step in steps if step.moved and step.job in ended}
+        assert not lost & bodies
+        assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
+        assert total(client) == sum(len(actor.known) for actor in actors)
+    return last
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
@@ -124,26 +160,13 @@ def test_killed_again_and_again_under_load(
 ) -> None:
     dice = random.Random(7)
     actors = [Actor(f"client {i}", put_share=0.3, moves=i % 2 == 0) for i in range(CLIENTS)]
-    since = 1
-    for _ in range(kills):
-        gone = {number for actor in actors for number in actor.gone}
+    since, gone = 1, set[int]()
+    for number in range(kills + 1):
         with start("-b", tmp_path, *ARGUMENTS, *options) as server:
-            load_until_killed(server, actors, dice.uniform(0.02, 0.4))
-        with start("-b", tmp_path, *ARGUMENTS, *options) as server, server.connect() as client:
-            steps = [actor.pending for actor in actors if actor.pending]
-            bodies = {step.after.body for step in steps if step.job is None or step.moved}
-            for actor in actors:
-                settle(actor, client)
-                check(actor, client, actor.gone - gone)
-            last = client.put()
-            delete_unacknowledged_puts(client, actors, bodies, since, last)
-            ended = {number for actor in actors for number in actor.gone}
-            lost = {step.after.body for step in steps if step.moved and step.job in ended}
-            assert not lost & bodies
-            assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
-            assert total(client) == sum(len(actor.known) for actor in actors)
-            since = last
-            server.kill()
+            since = check_after_kill(server, actors, gone, since)
+            gone = {job for actor in actors for job in actor.gone}
+            if number < kills:
+                load_until_killed(server, actors, dice.uniform(0.02, 0.4))
     assert sum(len(actor.gone) for actor in actors) > 10 * kills
     assert any(tmp_path.glob("binlog.*.done")) == (start is keeping_history)
 
