@@ -7,11 +7,13 @@ name is chosen independently, because a file system may write them in any order.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 SECTOR = 512
@@ -70,11 +72,35 @@ class Change:
     data: bytes | None
 
 
+@dataclass
+class Data:
+    """The bytes of a file. Those behind `stored` are zeros, because files of a store are large."""
+
+    stored: bytearray = field(default_factory=bytearray)
+    size: int = 0
+
+    def copy(self) -> Data:
+        return Data(self.stored.copy(), self.size)
+
+    def whole(self) -> bytes:
+        return bytes(self.stored).ljust(self.size, b"\0")
+
+    def apply(self, change: Change) -> None:
+        offset, new = change.offset, change.data
+        if new is None:
+            del self.stored[offset:]
+            self.size = offset
+            return
+        self.stored.extend(bytes(max(0, offset - len(self.stored))))
+        self.stored[offset : offset + len(new)] = new
+        self.size = max(self.size, offset + len(new))
+
+
 @dataclass(eq=False)
 class File:
     """A regular file: its durable bytes and the unsynced changes, oldest first."""
 
-    durable: bytearray = field(default_factory=bytearray)
+    durable: Data = field(default_factory=Data)
     pending: list[Change] = field(default_factory=list)
     lost: list[Change] = field(default_factory=list)
     """Changes that a failed sync has marked clean, as far as no later one is durable there."""
@@ -84,7 +110,7 @@ class File:
         for change in covered:
             if change in self.pending:
                 self.pending.remove(change)
-                _apply(self.durable, change)
+                self.durable.apply(change)
                 self.lost = [part for lost in self.lost for part in _remains(lost, change)]
 
     def failed(self, covered: list[Change]) -> None:
@@ -93,17 +119,26 @@ class File:
             self.pending.remove(change)
             self.lost.append(change)
 
-    def image(self, dice: random.Random | None) -> bytes:
+    @property
+    def size(self) -> int:
+        """The size that programs see before a power cut."""
+        size = self.durable.size
+        for change in [*self.lost, *self.pending]:
+            is_size = change.data is None
+            size = change.offset if is_size else max(size, change.offset + len(change.data or b""))
+        return size
+
+    def image(self, dice: random.Random | None) -> Data:
         """Return the bytes after a power cut; without dice, only the durable ones."""
-        data = bytearray(self.durable)
+        data = self.durable.copy()
         if dice is None:
-            return bytes(data)
+            return data
         share = dice.choice([0.1, 0.5, 0.9])
         for change in [*self.lost, *self.pending]:
             for piece in _pieces(change, dice):
                 if dice.random() < share:
-                    _apply(data, piece)
-        return bytes(data)
+                    data.apply(piece)
+        return data
 
 
 def _pieces(change: Change, dice: random.Random) -> Iterator[Change]:
@@ -136,16 +171,6 @@ def _remains(lost: Change, durable: Change) -> list[Change]:
     after = lost.data[max(0, end - lost.offset) :]
     parts = [Change(lost.offset, before), Change(max(lost.offset, end), after)]
     return [part for part in parts if part.data]
-
-
-def _apply(data: bytearray, change: Change) -> None:
-    offset, new = change.offset, change.data
-    if new is None:
-        del data[offset:]
-        data.extend(bytes(offset - len(data)))
-        return
-    data.extend(bytes(max(0, offset + len(new) - len(data))))
-    data[offset : offset + len(new)] = new
 
 
 @dataclass(eq=False)
@@ -202,7 +227,7 @@ class Disk:
                 self._files[each.inode].pending.append(Change(each.offset, None))
             case "A":
                 file = self._files[each.inode]
-                if each.offset > len(file_now(file)):
+                if each.offset > file.size:
                     file.pending.append(Change(each.offset, None))
             case "B" | "S" | "X":
                 self._sync(each)
@@ -261,8 +286,8 @@ class Disk:
             change.parts.append((folder, path.name, node))
         self._pending.append(change)
 
-    def image(self, target: Path, dice: random.Random | None) -> None:
-        """Write the disk after a power cut to a new folder; without dice, only durable changes."""
+    def image(self, dice: random.Random | None) -> Image:
+        """Return the disk after a power cut; without dice, only durable changes."""
         trees: dict[int, dict[str, Node]] = {}
 
         def names_of(folder: Folder) -> dict[str, Node]:
@@ -277,34 +302,53 @@ class Disk:
                         _rename(names_of(folder), name, node)
                 elif in_order:
                     break
-        self._lay_out(self._top, target, names_of, dice)
+        return Image(list(_nodes(self._top, "", names_of, dice)))
 
-    def _lay_out(
-        self,
-        folder: Folder,
-        target: Path,
-        names_of: Callable[[Folder], dict[str, Node]],
-        dice: random.Random | None,
-    ) -> None:
+
+def _nodes(
+    folder: Folder,
+    at: str,
+    names_of: Callable[[Folder], dict[str, Node]],
+    dice: random.Random | None,
+) -> Iterator[tuple[str, Data | Link | None]]:
+    for name, node in names_of(folder).items():
+        path = f"{at}{name}"
+        if isinstance(node, Folder):
+            yield path, None
+            yield from _nodes(node, f"{path}/", names_of, dice)
+        else:
+            yield path, node if isinstance(node, Link) else node.image(dice)
+
+
+@dataclass
+class Image:
+    """The disk after a power cut: paths of files, links and folders (None), parents first."""
+
+    nodes: list[tuple[str, Data | Link | None]]
+
+    @property
+    def key(self) -> bytes:
+        """The same bytes for the same files only."""
+        made = hashlib.blake2b()
+        for path, node in sorted(self.nodes, key=itemgetter(0)):
+            made.update(repr((path, getattr(node, "target", None))).encode())
+            if isinstance(node, Data):
+                stored = node.stored.rstrip(b"\0")
+                made.update(b"%d %d " % (node.size, len(stored)) + stored)
+        return made.digest()
+
+    def write(self, target: Path) -> None:
+        """Write it to a new folder."""
         target.mkdir()
-        for name, node in names_of(folder).items():
+        for name, node in self.nodes:
             path = target / name
-            if isinstance(node, Folder):
-                self._lay_out(node, path, names_of, dice)
+            if node is None:
+                path.mkdir()
             elif isinstance(node, Link):
                 path.symlink_to(node.target)
             else:
-                data = node.image(dice)
-                path.write_bytes(data.rstrip(b"\0"))  # the rest is a hole
-                os.truncate(path, len(data))
-
-
-def file_now(file: File) -> bytes:
-    """Return the bytes that programs read before a power cut."""
-    data = bytearray(file.durable)
-    for change in [*file.lost, *file.pending]:
-        _apply(data, change)
-    return bytes(data)
+                path.write_bytes(node.stored.rstrip(b"\0"))  # the rest is a hole
+                os.truncate(path, node.size)
 
 
 def _rename(names: dict[str, Node], name: str, node: Node | None) -> None:

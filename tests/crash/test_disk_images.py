@@ -25,10 +25,10 @@ def test_a_later_durable_change_replaces_a_lost_one(later: Change, rest: dict[in
     file.failed([size, lost])
     file.pending.append(later)
     file.synced([later])
-    durable = bytes(file.durable)
+    durable = file.durable.whole()
     seen: dict[int, set[bytes]] = {at: set() for at in rest}
     for seed in range(100):
-        image = file.image(random.Random(seed))
+        image = file.image(random.Random(seed)).whole()
         if later.data is not None:
             assert image[later.offset :][: len(later.data)] == later.data
         else:

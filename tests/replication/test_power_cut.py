@@ -87,7 +87,7 @@ def test_a_standby_takes_over_from_every_image(folder: Path, tmp_path: Path) -> 
         played = at
         for number in range(IMAGES):
             image = tmp_path / "image"
-            disk.image(image, dice if number else None)
+            disk.image(dice if number else None).write(image)
             replica = load_replica(image / FOLDER)
             # The last record is written after the fence.
             has_fence = replica is not None and any(
