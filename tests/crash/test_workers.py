@@ -300,17 +300,19 @@ def test_workers_killed_fifty_times_under_load(tmp_path: Path) -> None:
     producers = [Producer(number) for number in range(CLIENTS)]
     actors = [producer.actor for producer in producers]
     since, done = 1, 0
-    for _ in range(SERVERS):
+    pending: set[bytes] = set()
+    for number in range(SERVERS + 1):
         queue = Queue()
         with ours("-b", tmp_path, *ARGUMENTS) as server:
+            since = check_all(server, actors, pending, since)
+            if number == SERVERS:
+                break
             kill_under_load(server, queue, producers)
             assert "Traceback" not in server.stderr()
             assert server.stderr().count("was killed by signal 9") == KILLS_OF_EACH
             assert server.stop() == 0
         done += len(queue.done)
         pending = queue.pending_bodies.union(*(p.pending_bodies for p in producers))
-        with ours("-b", tmp_path, *ARGUMENTS) as server:
-            since = check_all(server, actors, pending, since)
     assert sum(len(actor.gone) for actor in actors) > 500
     assert done > 200
     assert (
@@ -329,8 +331,16 @@ def test_the_parent_is_killed_under_load(tmp_path: Path) -> None:
     dice = random.Random(12)
     actors = [Actor(f"client {i}", put_share=0.35, tubes=LOAD_TUBES) for i in range(CLIENTS)]
     since = 1
-    for _ in range(PARENT_KILLS):
+    for number in range(PARENT_KILLS + 1):
         with ours("-b", tmp_path, *ARGUMENTS) as server:
+            steps = [actor.pending for actor in actors if actor.pending is not None]
+            for actor in actors:
+                with server.connect() as client:
+                    settle(actor, client)
+            pending = {step.after.body for step in steps if step.job is None}
+            since = check_all(server, actors, pending, since)
+            if number == PARENT_KILLS:
+                break
             clients = [connect_at(server, i % WORKERS, WORKERS) for i in range(CLIENTS)]
             with thread_group() as load:
                 for actor, client in zip(actors, clients, strict=True):
@@ -342,13 +352,4 @@ def test_the_parent_is_killed_under_load(tmp_path: Path) -> None:
                 assert eventually(lambda pids=pids: not any(map(alive, pids)))
             for client in clients:
                 client.close()
-        with ours("-b", tmp_path, *ARGUMENTS) as server:
-            pending = set()
-            for actor in actors:
-                step = actor.pending
-                if step is not None and step.job is None:
-                    pending.add(step.after.body)
-                with server.connect() as client:
-                    settle(actor, client)
-            since = check_all(server, actors, pending, since)
     assert sum(len(actor.gone) for actor in actors) > 100
