@@ -10,12 +10,12 @@ The invariants are asserted here after every event.
 
 from __future__ import annotations
 
-import copy
-from bisect import bisect_right, insort
+from bisect import insort
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from core.workers.claim_keys import key_of
 from core.workers.reserve_library import Head, Reserve
 
 from beanstalkd_py.core.clocks import NEVER
@@ -30,6 +30,9 @@ POLL = 0
 """`until` of a reserve-with-timeout 0: its time is up from the start."""
 LATER = 10
 """`until` of a reserve with a timeout: its time is up after the event `time`."""
+
+T = TypeVar("T")
+CONTAINERS = frozenset({list, dict, set})
 
 Event = tuple[Any, ...]
 Frame = tuple[Any, ...]
@@ -120,7 +123,6 @@ class World:
         # later than frames about them.
         self.outgoing: list[list[Frame]] = [[] for _ in every]
         self.upcalls: list[list[Frame]] = [[] for _ in every]  # events of a home's own shard
-        self.homes = [Home(self, home) for home in every]
 
     # --- what can happen ---
 
@@ -169,15 +171,21 @@ class World:
 
     def _observe(self) -> None:
         """Note for each client which shards have been without a job since it asked."""
+        undecided = [
+            {claim.number for claim in shard.claimed.values() if claim.job} for shard in self.shards
+        ]
         for client in self.clients:
+            if not client.asking:
+                continue
+            up = self.up[client.home]
             for n, shard in enumerate(self.shards):
-                if not shard.ready or not self.up[client.home][n]:
+                if not shard.ready or not up[n]:
                     client.seen_empty.add(n)
-                undecided = {claim.number for claim in shard.claimed.values() if claim.job}
-                up = self.up[client.home][n]
-                client.pending_claims[n] = (
-                    client.pending_claims.get(n, set()) & undecided if up else set()
-                )
+            client.pending_claims = {
+                n: left
+                for n, numbers in client.pending_claims.items()
+                if up[n] and (left := numbers & undecided[n])
+            }
 
     def settle(self) -> None:
         """Deliver every message, and execute all planned reserves and puts."""
@@ -216,53 +224,15 @@ class World:
 
     def key(self) -> Hashable:
         """Return a key that is equal for worlds with the same future."""
-        return (
-            tuple(
-                (
-                    tuple(s.ready),
-                    frozenset(s.reserved.items()),
-                    *_renumbered(s),
-                    frozenset(s.deferred.items()),
-                    tuple(s.waiting),
-                    frozenset(s.soon),
-                )
-                for s in self.shards
-            ),
-            tuple(
-                (
-                    tuple(c.plan),
-                    frozenset(c.held),
-                    c.expected,
-                    c.asking,
-                    c.gone,
-                    frozenset(c.seen_empty),
-                    frozenset(n for n, open_claims in c.pending_claims.items() if open_claims),
-                    c.was_soon,
-                    c.known == c.serial,
-                    c.reserve.key(),
-                )
-                for c in self.clients
-            ),
-            tuple(self.puts),
-            tuple(self.mishaps.values()),
-            self.time,
-            tuple(map(tuple, self.up)),
-            frozenset(self.broken),
-            tuple(map(tuple, self.channels.values())),
-            tuple(map(tuple, self.outgoing)),
-            tuple(map(tuple, self.upcalls)),
-        )
+        return key_of(self)
 
     def copy(self) -> World:
         """Return an equal world."""
-        new = copy.copy(self)
-        new.homes = [Home(new, home.home) for home in self.homes]
+        new = _copy_of(self)
         new.shards = [_copy_of(shard) for shard in self.shards]
         new.clients = [_copy_of(client) for client in self.clients]
         for client in new.clients:
             client.reserve = client.reserve.copy()
-        for name in ("puts", "mishaps", "broken"):
-            setattr(new, name, copy.copy(getattr(self, name)))
         new.channels = {pair: list(frames) for pair, frames in self.channels.items()}
         for name in ("up", "outgoing", "upcalls"):
             setattr(new, name, [list(row) for row in getattr(self, name)])
@@ -281,7 +251,7 @@ class World:
             for n, shard in enumerate(self.shards)
         }
         client.was_soon = any(n in shard.soon for shard in self.shards)
-        self.upcalls[client.home].append(("reserve", n, client.serial))
+        self.upcalls[client.home].append(("asks", n, client.serial))
 
     def _begin(self, n: int) -> None:
         client = self.clients[n]
@@ -291,7 +261,7 @@ class World:
         client.reserve.start(self.session(n), client.home, concerned, client.until)
 
     def session(self, n: int) -> Session:
-        return Session(self.homes[self.clients[n].home], n)
+        return Session(self, n)
 
     def replied(self, n: int, reply: Any) -> None:
         """The client reads a reply."""
@@ -301,7 +271,7 @@ class World:
         if reply == TIMED_OUT:
             assert client.until <= self.time, "too early"
             assert client.seen_empty >= client.watched, "TIMED_OUT with a job all the time"
-            open_claims = client.polls and any(client.pending_claims[n] for n in client.watched)
+            open_claims = client.polls and not client.watched.isdisjoint(client.pending_claims)
             assert not open_claims, "TIMED_OUT before it was certain"
         elif reply == DEADLINE_SOON:
             assert client.was_soon
@@ -482,7 +452,7 @@ class World:
         reserve, session = asking.reserve, self.session(client)
         match kind, *rest:
             case "head_is", token, head:
-                if token == reserve.c.token:
+                if token == reserve.token:
                     asking.heads[n] = head
                 reserve.on_head(session, n, token, head)
             case "lost", token:
@@ -505,7 +475,7 @@ class World:
             self._ask_again(home, client)
         elif kind == "ended":
             self._lose(home, *rest)
-        elif kind == "reserve":
+        elif kind == "asks":
             if self.clients[client].serial == rest[0] and not self.clients[client].gone:
                 self._begin(client)
         else:
@@ -710,22 +680,14 @@ class World:
             self._make_ready(n, job)
 
 
-class Home:
-    """The shards for the connections of one worker."""
-
-    def __init__(self, world: World, home: int) -> None:
-        self.world = world
-        self.home = home
-
-
 class Session:
     """Requests of the reserves of one client."""
 
-    def __init__(self, home: Home, number: int) -> None:
-        self.world = home.world
-        self.home = home.home
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
         self.number = number
-        self.client = home.world.clients[number]
+        self.client = world.clients[number]
+        self.home = self.client.home
 
     def now(self) -> int:
         return self.world.time
@@ -802,20 +764,11 @@ class Session:
         self.client.expected = shard
 
 
-def _copy_of(thing: Any) -> Any:
+def _copy_of(thing: T) -> T:
     """Copy the containers; their elements do not change."""
-    new = copy.copy(thing)
-    for name, value in vars(thing).items():
-        if isinstance(value, (list, dict, set)):
-            setattr(new, name, value.copy())
+    new: T = object.__new__(type(thing))
+    new.__dict__ = {
+        name: value.copy() if type(value) in CONTAINERS else value
+        for name, value in vars(thing).items()
+    }
     return new
-
-
-def _renumbered(shard: Shard) -> tuple[Hashable, ...]:
-    """Return its claims and their waiters, independent of numbers."""
-    numbers = sorted(claim.number for claim in shard.claimed.values())
-    claims = sorted((c.number, client, c.token, c.job) for client, c in shard.claimed.items())
-    return (
-        tuple(claim[1:] for claim in claims),
-        tuple((bisect_right(numbers, last), waiter) for last, waiter in shard.waiters),
-    )

@@ -15,6 +15,7 @@ CSRC = Path(__file__).parents[3] / "csrc"
 CALL = "struct bs_reserve_call { void *requests; };"
 REQUESTS = "/* --- requests;"
 EVENTS = "/* --- events:"
+TOKEN_BYTES = 8
 
 
 class Head(NamedTuple):
@@ -78,6 +79,7 @@ def _library() -> tuple[Any, Any]:
         spec.loader.exec_module(module)
     for name in ("claim", "wait", "take", "cancel", "whole"):
         _implement(module, f"bs_reserve_request_{name}", name)
+    assert module.ffi.offsetof("bs_reserve", "until") == TOKEN_BYTES
     _implement(module, "bs_reserve_now", "now")
     _implement(module, "bs_reserve_shard_is_up", "is_up")
     _implement(module, "bs_reserve_withdraw", "withdraw")
@@ -121,15 +123,30 @@ class Reserve:
     def __init__(self) -> None:
         self.ffi, self.lib = _library()
         self.c = self.ffi.new("bs_reserve *")
+        self._shared = False
+        """A copy has the same `c`, until one of them changes."""
 
     def copy(self) -> Reserve:
-        new = Reserve()
-        self.ffi.memmove(new.c, self.c, self.ffi.sizeof("bs_reserve"))
+        new: Reserve = object.__new__(Reserve)
+        self._shared = True
+        new.__dict__ = self.__dict__.copy()
         return new
 
-    def key(self) -> bytes:
-        """Return its state as bytes."""
-        return bytes(self.ffi.buffer(self.c))
+    def _own(self) -> Any:
+        """Return what only this reserve has, and may change."""
+        if self._shared:
+            old, self.c = self.c, self.ffi.new("bs_reserve *")
+            self.ffi.memmove(self.c, old, self.ffi.sizeof("bs_reserve"))
+            self._shared = False
+        return self.c
+
+    @property
+    def token(self) -> int:
+        return int(self.c.token)
+
+    def state_without_token(self) -> bytes:
+        """Return all but the token, which is the first member."""
+        return bytes(self.ffi.buffer(self.c)[TOKEN_BYTES:])
 
     @property
     def phase(self) -> str:
@@ -163,7 +180,7 @@ class Reserve:
         self._event("on_cancelled", requests, token, stopped)
 
     def on_done(self) -> None:
-        self.lib.bs_reserve_on_done(self.c)
+        self.lib.bs_reserve_on_done(self._own())
 
     def on_down(self, requests: Requests, shard: int) -> None:
         self._event("on_down", requests, shard)
@@ -174,7 +191,7 @@ class Reserve:
     def _event(self, name: str, requests: Requests, *arguments: Any) -> None:
         handle = self.ffi.new_handle(requests)
         call = self.ffi.new("bs_reserve_call *", {"requests": handle})
-        getattr(self.lib, f"bs_reserve_{name}")(self.c, call, *arguments)
+        getattr(self.lib, f"bs_reserve_{name}")(self._own(), call, *arguments)
         if _errors:
             error = _errors[0]
             _errors.clear()
