@@ -7,6 +7,7 @@ message of each job is a dict.
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,13 +41,18 @@ def _table() -> list[int]:
 
 
 _TABLE = _table()
+_TABLE_OF_TWO = [_TABLE[high ^ low & 255] ^ low >> 8 for high in range(256) for low in _TABLE]
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C, a byte at a time."""
+    """CRC-32C, two bytes at a time after the first one of an odd number."""
     register = 0xFFFFFFFF
-    for byte in data:
-        register = (register >> 8) ^ _TABLE[(register ^ byte) & 255]
+    odd = len(data) & 1
+    if odd:
+        register = (register >> 8) ^ _TABLE[(register ^ data[0]) & 255]
+    table = _TABLE_OF_TWO
+    for two in struct.unpack_from(f"<{len(data) // 2}H", data, odd):
+        register = (register >> 16) ^ table[(register ^ two) & 0xFFFF]
     return register ^ 0xFFFFFFFF
 
 
@@ -172,6 +178,7 @@ class Server:
         self.numbers: list[int] = []
         self.aside: set[int] = set()
         self.messages: list[JobMessage] = []
+        self._name = ""
 
     def file(self, number: int) -> Path:
         return self.path / f"binlog.{number}"
@@ -183,6 +190,7 @@ class Server:
         self.size = len(HEADER)
         self.numbers.append(self.number)
         self.file(self.number).write_bytes(HEADER)
+        self._name = str(self.file(self.number))
         last = self.world.last_id
         if (
             ours
@@ -203,8 +211,11 @@ class Server:
 
     def _write(self, data: bytes) -> int:
         at = self.size
-        with self.file(self.number).open("ab") as file:
-            file.write(data)
+        file = os.open(self._name, os.O_WRONLY | os.O_APPEND)
+        try:
+            assert os.write(file, data) == len(data)
+        finally:
+            os.close(file)
         self.size += len(data)
         return at
 

@@ -25,6 +25,8 @@ from beanstalkd_py.core.job_history import JobHistories
 
 pytestmark = pytest.mark.costly
 
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
 DICE = st.tuples(
     st.integers(0, 99), st.integers(0, 50), st.integers(0, 2**32 - 1), st.integers(0, 1000)
 )
@@ -36,7 +38,7 @@ STEPS = st.lists(DICE, max_size=60)
 def test_every_message_field_by_field(
     steps: list[tuple[int, int, int, int]], history: bool, most: int, budget: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as top:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as top:
         world = World(Path(top), 2, history, most)
         histories = JobHistories(topic_of, MOST_BODY, most)
         follow(world, histories)
@@ -137,7 +139,7 @@ class Archive:
 def test_going_on_after_a_kill_is_as_going_on_without(
     steps: list[tuple[tuple[int, int, int, int], int, int]], history: bool, most: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as top:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as top:
         world = World(Path(top), 2, history, most)
         archive = Archive(world)
         for dice, action, budget in steps:
@@ -149,7 +151,7 @@ def test_going_on_after_a_kill_is_as_going_on_without(
 def live_long(seed: int) -> int:
     """As above, until hypothesis continues; return how many jobs have ended."""
     dice = random.Random(seed)
-    with tempfile.TemporaryDirectory() as top:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as top:
         world = World(Path(top), 2, dice.random() < 0.5, dice.randrange(2, 12))
         archive = Archive(world)
         for _ in range(dice.randrange(50, 250)):
