@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,20 @@ def test_a_record_that_does_not_fit_starts_the_next_file_after_a_blank(tmp_path)
     first = (tmp_path / "store/commitlog" / ("0" * 20)).read_bytes()
     assert first[4000:4008] == bytes.fromhex("00000060 cbd43194")
     assert first[4008:] == bytes(88)
+
+
+def test_only_a_large_record_takes_a_large_buffer(tmp_path):
+    options = Options(sizes=Sizes(1 << 24, 16, 8, 32), max_body_bytes=1 << 23, background=False)
+    tracemalloc.start()
+    try:
+        with Store.open(tmp_path / "store", options) as store:
+            store.append([body(100)])
+            assert tracemalloc.get_traced_memory()[1] < 1 << 22
+            messages = [body(100), body(1 << 23), body(100)]
+            store.append(messages)
+            assert [it.body for it in store.scan()][1:] == [it.body for it in messages]
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("size", "second"), [(4088, 4096), (4087, 4096), (96, 96)])

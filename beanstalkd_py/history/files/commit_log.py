@@ -83,7 +83,8 @@ class CommitLog:
         self._limits.segment_bytes = sizes.segment_bytes
         self._limits.property_crc = sizes.property_crc
         self._encoding = ffi.new("hs_encoding *")
-        self._out = bytearray(max(PIECE, min(max_body, sizes.segment_bytes) + _RECORD_OVERHEAD))
+        self._out = bytearray(PIECE)
+        self._largest = max(PIECE, min(max_body, sizes.segment_bytes) + _RECORD_OVERHEAD)
         self.has_property_crc = sizes.property_crc
         self.checks = lib.HS_CHECK_BODY
         """The HS_CHECK_ flags that decide whether a record is sound."""
@@ -139,16 +140,17 @@ class CommitLog:
         if start not in self.segments.starts:
             self.segments.create(start)
         encoding.segment_end = start + self.segments.size
-        capacity = min(PIECE, len(self._out))
-        with ffi.from_buffer("char[]", self._out) as out:
-            for space in (capacity, len(self._out)):  # a single record may be larger than a piece
+        for space in (PIECE, self._largest):  # a single record may be larger than a piece
+            if len(self._out) < space:
+                self._out = bytearray(space)
+            with ffi.from_buffer("char[]", self._out) as out:
                 result = lib.hs_encode(
                     self.queues, self._limits, items, length, out, space, positions, encoding
                 )
-                if result < 0:
-                    raise MemoryError
-                if encoding.produced:
-                    break
+            if result < 0:
+                raise MemoryError
+            if encoding.produced:
+                break
         assert encoding.produced, "no record is larger than the buffer"
         with memoryview(self._out) as view:
             self.segments.write(encoding.offset, view[: encoding.produced])
