@@ -1,4 +1,4 @@
-"""Keys of the worlds of claim_world.py: equal for worlds with the same future.
+"""Keys of the worlds of world.py: equal for worlds with the same future.
 
 Serials, tokens and numbers of claims rise for ever, and are only compared with each other. So a key
 has their ranks among those that are still in use. It omits what nobody reads before it is set
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from beanstalkd_py.core.clocks import NEVER
 
 if TYPE_CHECKING:
-    from core.workers.claim_world import Client, Frame, Shard, World
+    from core.workers.claims.world import Client, Frame, Shard, World
 
 WITHOUT_TOKEN = frozenset({"ended", "close", "output", "decided", "asks"})
 

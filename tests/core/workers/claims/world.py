@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from core.workers.claim_keys import key_of
+from core.workers.claims.world_keys import key_of
 from core.workers.reserve_library import Head, Reserve
 
 from beanstalkd_py.core.clocks import NEVER

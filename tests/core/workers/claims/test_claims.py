@@ -1,6 +1,6 @@
 """Reserves over several shards, in every order in which messages can meet.
 
-claim_world.py asserts that a reserve has one reply, no job stays claimed for a client that is gone,
+world.py asserts that a reserve has one reply, no job stays claimed for a client that is gone,
 a client waits only while it cannot have a job, the best known head is claimed, and TIMED_OUT comes
 neither too early, nor while a job was ready all the time, nor before all shards have no job.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from core.workers.claim_world import LATER, POLL, Event, Plan, World
+from core.workers.claims.world import LATER, POLL, Event, Plan, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
