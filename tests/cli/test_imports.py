@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -58,23 +62,32 @@ main()
     assert modules & (BY_CLICK | HEAVY | AFTER_THE_SOCKETS) == set()
 
 
-def test_a_start_imports_click_a_second_after_clients_are_served(tmp_path: Path) -> None:
-    """A reload requires click, and must not import files of a newer version."""
+def test_a_quick_start_and_a_reload_do_not_import_click(tmp_path: Path) -> None:
+    """A reload must not import files of a newer version, which may be installed by then."""
     words = ("-m", "beanstalkd_py", "-l", f"unix:{tmp_path}/socket", "--control", "none")
     command = [sys.executable, "-P", "-X", "importtime", *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        modules: set[str] = set()
-        for line in server.stderr:
-            if "ready: " in line:
-                assert "gevent" in modules
-                assert modules & BY_CLICK == set()
-            modules.add(line.rpartition("|")[2].strip())
-            if modules >= BY_CLICK - {"difflib"}:
-                break
-        server.terminate()
-        server.stderr.read()
-    assert server.returncode == 0
+    environment = {**os.environ, "NOTIFY_SOCKET": f"{tmp_path}/notify"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(environment["NOTIFY_SOCKET"])
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+        ) as server:
+            assert server.stderr is not None
+            modules: set[str] = set()
+            for line in server.stderr:
+                modules.add(line.rpartition("|")[2].strip())
+                if "ready: " in line:
+                    server.send_signal(signal.SIGHUP)
+                    server.terminate()
+        assert server.returncode == 0
+        notified.setblocking(False)
+        sent: list[bytes] = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent.append(notified.recv(1000))
+    assert any(b"RELOADING=1" in each for each in sent)
+    assert "gevent" in modules
+    assert modules & BY_CLICK == set()
 
 
 @pytest.mark.costly
