@@ -21,6 +21,7 @@ from pipeline.jobs.plain_timelines import (
     nanoseconds,
     plain_timelines,
 )
+from pipeline.jobs.truth import ROUND_NS
 from pipeline.plain import EPOCH
 from pipeline.workloads import Event, Run
 
@@ -91,8 +92,8 @@ def is_within(event: Event, recorded_event: dict[str, Any]) -> bool:
     """Return whether an event of a timeline matches one of the log."""
     at, until = nanoseconds(recorded_event["at"]), nanoseconds(recorded_event["until"])
     if recorded_event["kind"] != "bounded":
-        return until == -1 and event.sent_ns - MICROSECOND < at <= event.at_ns
-    return at <= event.at_ns and (until == -1 or until + MICROSECOND > event.sent_ns)
+        return until == -1 and event.sent_ns - ROUND_NS < at <= event.at_ns
+    return at <= event.at_ns and (until == -1 or until + ROUND_NS > event.sent_ns)
 
 
 @pytest.mark.slow

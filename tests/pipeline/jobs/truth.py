@@ -16,6 +16,12 @@ from pipeline.jobs.plain_timelines import nanoseconds
 from pipeline.workloads import Event
 
 MICROSECOND = 1000
+ROUND_NS = 5_000_000
+"""How much earlier than its command an event may be.
+
+A worker reads its clock once for a round of commands. A command that arrives during a round, which
+lasts milliseconds if the system preempts the worker, has the time of its begin.
+"""
 EVER = 2**62
 ENDS = ("delete", "truncate")
 KNOWN = ("ready", "reserved", "delayed", "buried")
@@ -54,7 +60,7 @@ class Moment:
     @classmethod
     def of(cls, event: Event) -> Moment:
         # A timeline drops fractions of a microsecond.
-        earliest = event.sent_ns // MICROSECOND - 1
+        earliest = (event.sent_ns - ROUND_NS) // MICROSECOND - 1
         return cls(event.kind, earliest, event.at_ns // MICROSECOND + 1, state_after(event))
 
 
