@@ -19,7 +19,6 @@ COMPILE_FLAGS = [
     "-std=c11",
     "-O2",
     "-fvisibility=hidden",  # makes calls between files of csrc/ direct calls
-    "-g",
     "-Wall",
     "-Wextra",
     "-Wshadow",

@@ -144,7 +144,7 @@ def build_wheel(target: Target, sdist: Path, headers: Path, work: Path, out: Pat
     zig = f"{Path(ziglang.__file__).with_name('zig')} cc -target {target.zig}"
     environment = {
         "CC": zig,
-        "CFLAGS": f"-I{headers}",
+        "CFLAGS": f"-I{headers} -g0",  # LDFLAGS removes debugging symbols
         "LDSHARED": f"{zig} -shared",
         "LDFLAGS": "-s",
         "BEANSTALKD_PY_LTO": "full",
