@@ -19,9 +19,8 @@ def test_the_same_bytes_in_another_folder(release: Release, tmp_path: Path) -> N
     other = clone(release.checkout, tmp_path / "another-folder-with-a-longer-name")
     out = tmp_path / "out"
     tags = "manylinux_2_28_x86_64 musllinux_1_2_aarch64"
-    run(other / "tools/package", "wheels", out, cwd=other, WHEELS=tags)
-    for package in ("sdist", "image"):
-        run(other / "tools/package", package, out, cwd=other)
+    for package in ("sdist", "wheels", "image"):
+        run(other / "tools/package", package, out, cwd=other, WHEELS=tags, BUILT=str(out))
     packages = sorted(path.name for path in out.iterdir())
     assert len(packages) == 4
     for name in packages:

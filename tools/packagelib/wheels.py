@@ -3,7 +3,8 @@
 `tools/package` runs this file with the Python of an environment that has the programs of
 build_requirements.txt, and sets SOURCE_DATE_EPOCH. The same tree and programs make the same bytes
 in any folder. Zig compiles for all targets, with the C library of the target, and without a
-container. The variable WHEELS chooses targets by their tags.
+container. The variable WHEELS chooses targets by their tags. BUILT names a folder with packages of
+the same tree, which are not built again.
 """
 
 from __future__ import annotations
@@ -64,11 +65,19 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+def already_built(pattern: str) -> Iterator[Path]:
+    """Yield the packages in BUILT."""
+    if folder := os.environ.get("BUILT"):
+        yield from Path(folder).glob(pattern)
+
+
 # --- sdist ----------------------------------------------------------------------------------------
 
 
 def build_sdist(out: Path) -> Path:
     """Build the sdist of the tree, with uncommitted changes but without ignored files."""
+    for built in already_built("*.tar.gz"):
+        return Path(shutil.copy(built, out))
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name) / "tree"
         copy_tree(copy)
@@ -137,6 +146,8 @@ def portable_headers(work: Path) -> Path:
 
 
 def build_wheel(target: Target, sdist: Path, headers: Path, work: Path, out: Path) -> Path:
+    for built in already_built(f"*-{target.tag}.whl"):
+        return Path(shutil.copy(built, out))
     folder = work / target.tag
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
