@@ -39,7 +39,7 @@ def python_dependencies(wheel: Path) -> Any:
         venv.create(environment, with_pip=False)
         python = str(environment / "bin/python")
         pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-        install = ("--python", python, "install", f"{wheel}[{SERVER_EXTRAS}]")
+        install = ("--python", python, "install", "--no-compile", f"{wheel}[{SERVER_EXTRAS}]")
         subprocess.run([*pip, *install], check=True)
         cyclonedx = (sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible")
         package = ("--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application")
