@@ -185,7 +185,7 @@ def _wait_for_boot(process: subprocess.Popen[bytes], log: Path) -> int:
     while time.monotonic() < end:
         assert process.poll() is None, f"systemd-nspawn ended: {log.read_text(errors='replace')}"
         for child in children(process.pid):
-            if Path(f"/proc/{child}/comm").read_text() != "systemd\n":
+            if _name(child) != "systemd":
                 continue
             machine = Machine(child)
             state = machine.systemctl("is-system-running", "--wait", check=False)
@@ -193,6 +193,14 @@ def _wait_for_boot(process: subprocess.Popen[bytes], log: Path) -> int:
                 return child
         time.sleep(0.05)
     raise AssertionError(f"systemd has not started: {log.read_text(errors='replace')}")
+
+
+def _name(pid: int) -> str:
+    """Return the name of a process, or an empty one if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
