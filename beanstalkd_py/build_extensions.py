@@ -102,14 +102,18 @@ def core_sources() -> list[Path]:
     return [path for path in CSRC.rglob("*.c") if path.parent.name not in (STORE, COLUMNS)]
 
 
-core = builder("beanstalkd_py.core._core", CORE_HEADERS, core_sources())
-store = builder(
-    "beanstalkd_py.history._store",
-    ("store/store.h",),
-    [*(CSRC / STORE).glob("*.c"), CSRC / "base/alloc.c"],
-)
-columns = builder(
-    "beanstalkd_py.pipeline._columns",
-    ("columns/columns.h",),
-    [*(CSRC / COLUMNS).glob("*.c"), *(CSRC / path for path in COLUMNS_SHARED)],
-)
+# cffi runs this file once for each extension, and calls one of the functions.
+
+
+def core() -> FFI:
+    return builder("beanstalkd_py.core._core", CORE_HEADERS, core_sources())
+
+
+def store() -> FFI:
+    sources = [*(CSRC / STORE).glob("*.c"), CSRC / "base/alloc.c"]
+    return builder("beanstalkd_py.history._store", ("store/store.h",), sources)
+
+
+def columns() -> FFI:
+    sources = [*(CSRC / COLUMNS).glob("*.c"), *(CSRC / path for path in COLUMNS_SHARED)]
+    return builder("beanstalkd_py.pipeline._columns", ("columns/columns.h",), sources)
