@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from servers import ours
 from wire import Client, inserted_id
 
 START_S = 180.0
+MOMENT_S = 60.0
 SESSION = """
 import sys, time
 from pyspark.sql import SparkSession
@@ -129,7 +130,7 @@ def working_server(folder: Path, seed: int) -> Iterator[None]:
     """
     dice = random.Random(seed)
     with (
-        ours("-b", folder, "-s", "32768") as server,
+        ours("-b", folder, "-s", "8192") as server,
         server.connect() as client,
         repeating(lambda: work(client, dice), pause_s=0.25),
     ):
@@ -159,12 +160,13 @@ def _put(client: Client, dice: random.Random) -> bytes:
 
 
 def kill_repeatedly(
-    start: Callable[[], Driver], times: int, seed: int, most_s: float = 6.0
+    start: Callable[[], Driver], moments: Sequence[Callable[[], bool]], seed: int, most_s: float
 ) -> Iterator[int]:
-    """Start drivers and kill each at a random moment; yield their numbers."""
+    """Start a driver for each moment and kill it at a random time after it; yield their numbers."""
     dice = random.Random(seed)
-    for number in range(times):
+    for number, moment in enumerate(moments):
         driver = start()
+        assert eventually(moment, MOMENT_S)
         time.sleep(dice.uniform(0.0, most_s))
         driver.kill(java_too=number % 2 == 0)
         yield number
