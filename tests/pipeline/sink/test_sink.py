@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 from pipeline.sink.tubes import Job, address, jobs, total_jobs
 from processes import eventually
+from pyspark.sql import SparkSession
 from servers import Server, ours, reference
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -128,12 +129,10 @@ spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
 rows = spark.readStream.schema("body string, tube string").option("maxFilesPerTrigger", 2)
 writer = rows.parquet(source).writeStream.format("beanstalkd")
 writer = writer.option("checkpointLocation", checkpoint).option("addr", addr)
-query = writer.trigger(availableNow=True).start()
-query.awaitTermination()
-print(sum(each.sink.numOutputRows for each in query.recentProgress))
+writer.trigger(availableNow=True).start().awaitTermination()
 """
-FILES = 20
-FILE_ROWS = 5000
+FILES = 12
+FILE_ROWS = 3000
 
 
 @pytest.fixture(scope="module")
@@ -152,21 +151,19 @@ class Stream:
         script = folder / "stream.py"
         script.write_text(STREAM)
         self.checkpoint = folder / "checkpoint"
+        self._source, self._address = source, address(server)
         paths = map(str, (script, source, self.checkpoint))
-        self._command = [sys.executable, *paths, address(server)]
+        self._command = [sys.executable, *paths, self._address]
 
-    def start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    def kill_at(self, moment: Callable[[], bool]) -> None:
+        with subprocess.Popen(
             self._command,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        )
-
-    def kill_at(self, moment: Callable[[], bool]) -> None:
-        with self.start() as process:
+        ) as process:
             try:
                 assert eventually(lambda: moment() or process.poll() is not None, 240)
                 ended = process.poll()
@@ -175,11 +172,14 @@ class Stream:
             _, err = process.communicate()
             assert ended is None, err[-3000:]
 
-    def finish(self) -> int:
-        with self.start() as process:
-            out, err = process.communicate(timeout=150)
-        assert process.returncode == 0, err[-3000:]
-        return int(out.splitlines()[-1])
+    def finish(self, spark: SparkSession) -> int:
+        """Put the rest from the session of the tests; return the number of rows."""
+        rows = spark.readStream.schema("body string, tube string").option("maxFilesPerTrigger", 2)
+        writer = rows.parquet(str(self._source)).writeStream.format("beanstalkd")
+        writer = writer.options(checkpointLocation=str(self.checkpoint), addr=self._address)
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(150)
+        return sum(each.sink.numOutputRows for each in query.recentProgress)
 
 
 def in_tubes(server: Server, workers: int = 1) -> Multiset[bytes]:
@@ -191,29 +191,29 @@ def in_tubes(server: Server, workers: int = 1) -> Multiset[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_repeatedly_killed_stream_puts_every_row(source, tmp_path):
+def test_a_repeatedly_killed_stream_puts_every_row(spark, source, tmp_path):
     with ours() as server:
         stream = Stream(source, tmp_path, server)
-        for turn in range(3):
-            least = total_jobs(server) + 6000 * turn
+        for turn in range(2):
+            least = total_jobs(server) + 2 * FILE_ROWS * turn
             stream.kill_at(lambda least=least: total_jobs(server) > least)
-        stream.finish()
+        stream.finish(spark)
         found = in_tubes(server)
         assert found.keys() == {b"%d" % row for row in range(FILES * FILE_ROWS)}
         assert found.total() > len(found)
 
 
-def test_a_batch_that_spark_repeats_is_put_again(source, tmp_path):
+def test_a_batch_that_spark_repeats_is_put_again(spark, source, tmp_path):
     """As after a crash between the commits of the sink and of Spark."""
     rows = FILES * FILE_ROWS
     with ours() as server:
         stream = Stream(source, tmp_path, server)
-        assert stream.finish() == rows
+        assert stream.finish(spark) == rows
         assert total_jobs(server) == rows
         last = FILES // 2 - 1
         for name in (str(last), f".{last}.crc"):
             (stream.checkpoint / "commits" / name).unlink()
-        stream.finish()
+        stream.finish(spark)
         assert total_jobs(server) == rows + 2 * FILE_ROWS
 
 
