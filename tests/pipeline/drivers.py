@@ -130,7 +130,7 @@ def working_server(folder: Path, seed: int) -> Iterator[None]:
     """
     dice = random.Random(seed)
     with (
-        ours("-b", folder, "-s", "8192") as server,
+        ours("-b", folder, "-s", "16384") as server,
         server.connect() as client,
         repeating(lambda: work(client, dice), pause_s=0.25),
     ):

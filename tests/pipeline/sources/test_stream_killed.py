@@ -95,8 +95,9 @@ def test_a_killed_query_over_a_growing_store(spark, tmp_path):
             number = next(numbers)
             store.append(some_messages(number, 1 + number % 9, first=10 * number))
 
-        append()
-        with repeating(append, pause_s=0.1):
+        for _ in range(40):
+            append()
+        with repeating(append, pause_s=0.5):
             killed_queries(lambda: Driver(QUERY, *how), tmp_path / "out.checkpoint", seed=2)
         store.flush()
         take_the_rest(spark, *how)
