@@ -37,7 +37,7 @@ def _columns_of_faults() -> tuple[Column, Column]:
 class DamageCount:
     def __init__(self) -> None:
         self._observed: dict[str, tuple[Observation, DataFrame]] = {}
-        self._in_subqueries: list[Faults] = []
+        self._read_again: dict[str, Faults] = {}
 
     def observe(self, rows: DataFrame) -> DataFrame:
         """Return the rows, which are counted when Spark reads them first."""
@@ -46,27 +46,31 @@ class DamageCount:
         self._observed[name] = observed, rows
         return rows.observe(observed, *_columns_of_faults())
 
-    def read_subqueries(self, query: DataFrame) -> None:
-        """Count what only subqueries of a query read, where Spark completes no observation."""
+    def read_unobserved(self, query: DataFrame | None = None) -> None:
+        """Read rows again whose observation Spark did not complete, and count their faults.
+
+        Spark completes none in subqueries, and Spark Connect none in checkpoints and queries of
+        SQL. With a query, only what its plan contains was read.
+        """
         self._wait()
         unread = {
             name: rows
             for name, (observed, rows) in self._observed.items()
-            if not _is_completed(observed)
+            if _faults_of(observed) is None
         }
-        if not unread:
-            return
-        plan: Any = query._jdf
-        text = str(plan.queryExecution().optimizedPlan().toString())
+        plan = _plan_of(query) if unread and query is not None else None
         for name, rows in unread.items():
-            if name in text:
-                self._in_subqueries.append(Faults(*rows.agg(*_columns_of_faults()).collect()[0]))
+            if plan is None or name in plan:
+                counts = rows.agg(*_columns_of_faults()).collect()[0]
+                self._read_again[name] = Faults(*counts)
 
     @property
     def faults(self) -> Faults:
         self._wait()
-        counts = [_faults_of(observed) for observed, _ in self._observed.values()]
-        counts += self._in_subqueries
+        counts = [
+            _faults_of(observed) or self._read_again.get(name, Faults())
+            for name, (observed, _) in self._observed.items()
+        ]
         return Faults(sum(each.damaged for each in counts), sum(each.removed for each in counts))
 
     def _wait(self) -> None:
@@ -79,22 +83,24 @@ class DamageCount:
             return
 
 
-def _is_completed(observed: Observation) -> bool:
+def _plan_of(query: DataFrame) -> str:
+    if is_connect(query.sparkSession):
+        text: Any = query._explain_string(mode="extended")  # type: ignore[operator]
+        return str(text)
+    plan: Any = query._jdf
+    return str(plan.queryExecution().optimizedPlan().toString())
+
+
+def _faults_of(observed: Observation) -> Faults | None:
+    """Return the faults of a completed observation, None for another."""
     if not hasattr(observed, "_jo"):  # Spark Connect
-        return True
+        return Faults(**observed.get) if observed.get else None
     java: Any = observed._jo
-    return bool(java.future().isCompleted())
-
-
-def _faults_of(observed: Observation) -> Faults:
-    if not _is_completed(observed):  # `get` would block
-        return Faults()
-    if not hasattr(observed, "_jo"):
-        return Faults(**observed.get)
+    if not java.future().isCompleted():  # `get` would block
+        return None
     # The future has no value if Spark skipped the read or only replanned it.
-    java: Any = observed._jo
     row = java.future().value().get()
-    return Faults(**observed.get) if row.isSuccess() and row.get().size() else Faults()
+    return Faults(**observed.get) if row.isSuccess() and row.get().size() else None
 
 
 def read_counted(

@@ -34,7 +34,13 @@ LOCAL = "local[*]"
 NAME = "beanstalkd-py"
 PY_FILES = "spark.submit.pyFiles"
 
-QUERY_SETTINGS: Mapping[str, str] = {"spark.sql.session.timeZone": "UTC"}
+QUERY_SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    # When a part of a query has no rows, this rule removes others, and observations of faults.
+    "spark.sql.adaptive.optimizer.excludedRules": (
+        "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+    ),
+}
 COMMON_SETTINGS: Mapping[str, str] = {**QUERY_SETTINGS, "spark.ui.showConsoleProgress": "false"}
 LOOPBACK = "127.0.0.1"
 """In place of the name of this machine, which may not resolve."""

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from binlog.reader import files, number_of, read_file
 from cli.operator import Operator
+from core.rig import Rig, put_line
 from pipeline.plain import is_highest_id
 
 from beanstalkd_py.binlog.dump import dump
@@ -277,6 +278,20 @@ def test_each_command_exits_with_1_after_damage(operator, damaged, tmp_path, nam
         f"skipped {FAULTS} damaged places; 'binlog verify' and 'history verify' list them"
     )
     assert outcome.out or list(tmp_path.iterdir()) or name == "verify"
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "verify"], ["sql", "select 1 from entries where id < 0"]]
+)
+def test_damage_without_a_row_in_the_result(operator, folder, words):
+    """Spark removes what else a query reads when a part of it has no rows."""
+    with Rig(folder, file_size=4096) as rig:
+        rig.client().send(put_line(b"x" * 200) * 30)
+    data = bytearray((folder / "binlog.2").read_bytes())
+    data[400] ^= 1
+    (folder / "binlog.2").write_bytes(data)
+    outcome = operator.try_(*of_command(words, folder, folder))
+    assert (outcome.status, outcome.errors[-1].partition(";")[0]) == (1, "skipped 1 damaged place")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"verify", "report"}))
