@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from core.rig import Rig, put_line
-from pipeline.other_python import bare_python
+from pipeline.other_python import python_for_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -69,6 +69,6 @@ def test_a_wrong_python_is_one_line(folder, tmp_path):
     status, errors = command(folder, {**given, "PYSPARK_PYTHON": "/nowhere/python3"})
     assert (status, len(errors)) == (2, 1)
     assert "PYSPARK_PYTHON is /nowhere/python3, which is no program" in errors[0]
-    status, errors = command(folder, {**given, "PYSPARK_PYTHON": bare_python(tmp_path)})
+    status, errors = command(folder, {**given, "PYSPARK_PYTHON": python_for_spark(tmp_path)})
     assert (status, len(errors)) == (2, 1)
     assert "Python has no beanstalkd_py; on this machine leave PYSPARK_PYTHON out" in errors[0]
