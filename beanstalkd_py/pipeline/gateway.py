@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ IS_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 JAVA = "Java 17, such as the package openjdk-17-jre-headless"
 _TAIL_BYTES = 64 << 10
 _OLD_CLASSES = "UnsupportedClassVersionError"
+_UNKNOWN_HOST = "UnknownHostException"
 _ERROR_LINE = re.compile(r"(?:Error|Exception|Invalid|Unrecognized|Could not)\b.*")
 _CAUSE = re.compile(r"^Caused by: (.*)", re.MULTILINE)
 
@@ -70,4 +72,11 @@ def _start_error(output: Any) -> PipelineError | PipelineUsageError:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     causes, error = _CAUSE.findall(text), _ERROR_LINE.search(text)
     reasons = [*causes[-1:], *([error[0]] if error else []), *lines[-1:], "it gives no reason"]
-    return PipelineError(f"cannot start Spark: {reasons[0].strip()}")
+    reason = reasons[0].strip()
+    # Spark looks this name up if the environment has keys of AWS.
+    if _UNKNOWN_HOST in reason and socket.gethostname() in reason:
+        return PipelineUsageError(
+            f"cannot start Spark: the name of this machine, {socket.gethostname()}, has no address;"
+            " add it to /etc/hosts"
+        )
+    return PipelineError(f"cannot start Spark: {reason}")
