@@ -23,15 +23,18 @@ hash_of_package() {
 
 # --- system packages --------------------------------------------------------------------------------
 
+# The interpreter of new environments.
+PYTHON=python3
+
 python_is_recent() {
-    command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+    command -v "$PYTHON" >/dev/null && "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 }
 
 # Debian splits venv and the headers off; an interpreter built from source has both.
-python_has_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
+python_has_venv() { "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; }
 
 python_has_headers() {
-    python3 -c 'import os, sys, sysconfig
+    "$PYTHON" -c 'import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))'
 }
 
@@ -104,9 +107,6 @@ ensure_unpacked() {
 # --- the environment --------------------------------------------------------------------------------
 
 stamp_is() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
-
-# The interpreter of new environments.
-PYTHON=python3
 
 # ensure_environment FOLDER [EXTRA [BASE]]: installs the package of this tree with its extra into FOLDER. With the
 # environment BASE, which is up to date, FOLDER has the package only, and BASE the dependencies.
@@ -252,7 +252,7 @@ packages_of() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("
 
 # dependencies_of EXTRA: prints the requirements of the package and its extra, if any, one per line.
 dependencies_of() {
-    python3 - "$ROOT/pyproject.toml" "$1" <<'PYTHON'
+    "$PYTHON" - "$ROOT/pyproject.toml" "$1" <<'PYTHON'
 import sys, tomllib
 with open(sys.argv[1], "rb") as file:
     project = tomllib.load(file)["project"]
