@@ -45,7 +45,7 @@ READS = """
 import json, re, sys
 from pyspark.sql import SparkSession
 from beanstalkd_py import pipeline
-master, binlog, store, attempts, settings = sys.argv[1:]
+master, attempts, settings, *tops = sys.argv[1:]
 builder = SparkSession.builder.master(master)
 for name, value in json.loads(settings).items():
     builder = builder.config(name, value)
@@ -55,27 +55,31 @@ pipeline.register(spark)
 source = spark.read.format("beanstalkd_binlog").option("minPartitions", 8)
 stream = spark.readStream.format("beanstalkd_binlog").option("minPartitions", 8)
 
-def streamed():
+def streamed(binlog):
     entries = stream.option("failOnDataLoss", "false").load(binlog)
     writing = entries.writeStream.format("memory").queryName("entries")
     writing.trigger(availableNow=True).start().awaitTermination()
     return spark.table("entries")
 
-for read in (
-    lambda: pipeline.read_binlog(spark, binlog, minPartitions=8),
-    lambda: source.load(binlog),
-    lambda: source.option("mode", "DROPMALFORMED").load(binlog),
-    streamed,
-    lambda: pipeline.read_store(spark, store),
-):
-    found = []
-    while len(found) < int(attempts):
-        try:
-            found.append(read().count())
-        except Exception as error:
-            found.append(re.search(r"errors\\.(\\w+: .*)", str(error))[1])
-            break
-    print(json.dumps(found))
+def reads(binlog, store):
+    yield lambda: pipeline.read_binlog(spark, binlog, minPartitions=8)
+    yield lambda: source.load(binlog)
+    yield lambda: source.option("mode", "DROPMALFORMED").load(binlog)
+    yield lambda: streamed(binlog)
+    yield lambda: pipeline.read_store(spark, store)
+
+for top in tops:
+    places = []
+    for read in reads(top + "/binlog", top + "/store"):
+        found = []
+        while len(found) < int(attempts):
+            try:
+                found.append(read().count())
+            except Exception as error:
+                found.append(re.search(r"errors\\.(\\w+: .*)", str(error))[1])
+                break
+        places.append(found)
+    print(json.dumps(places))
 """
 READS_OF = ["binlog", "binlog", "binlog", "binlog", "store"]
 
@@ -86,15 +90,17 @@ class Cluster:
     folder: Path
     """`shared`, which both workers have, `absent` and `unmounted`."""
 
-    def run(self, place: str, events: Path, attempts: int = 1, **more: str) -> list[list[Any]]:
-        """Read in a script of its own; return for each read the numbers of rows, or the errors.
+    def run(
+        self, places: list[str], events: Path, attempts: int = 1, **more: str
+    ) -> list[list[list[Any]]]:
+        """Read in a script of its own; return what each read of each place found.
 
-        A read is made again until it fails, `attempts` times at most.
+        This is numbers of rows, or an error at the end: a read is made again until it fails,
+        `attempts` times at most.
         """
         settings = {**SETTINGS, "spark.eventLog.dir": f"file://{events}", **more}
-        top = self.folder / place
-        command = [sys.executable, "-c", READS, self.master, top / "binlog", top / "store"]
-        done = self._run([*command, attempts, json.dumps(settings)])
+        command = [sys.executable, "-c", READS, self.master, attempts, json.dumps(settings)]
+        done = self._run([*command, *(self.folder / place for place in places)])
         assert done.returncode == 0, done.stderr[-4000:]
         return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -158,9 +164,13 @@ def counts(cluster: Cluster) -> list[int]:
     return [{"binlog": binlog, "store": store}[name] for name in READS_OF]
 
 
-def test_both_workers_read(cluster, tmp_path):
-    assert cluster.run("shared", tmp_path) == [[count] for count in counts(cluster)]
+def test_both_workers_read_what_both_have(cluster, tmp_path):
+    """What one lacks the other reads, by Spark's repetitions, or there is an error."""
+    both, one = cluster.run(["shared", "absent"], tmp_path)
+    assert both == [[count] for count in counts(cluster)]
     assert executors(tmp_path) == {"0", "1"}
+    for (found,), count in zip(one, counts(cluster), strict=True):
+        assert found == count or "cannot open any file in" in found
 
 
 def test_a_job_on_both_workers(cluster, tmp_path):
@@ -172,24 +182,19 @@ def test_a_job_on_both_workers(cluster, tmp_path):
     assert executors(tmp_path) == {"0", "1"}
 
 
-@pytest.mark.parametrize("place", ["absent", "unmounted"])
-def test_a_worker_without_the_files_fails_a_read(cluster, tmp_path, place):
+def test_a_worker_without_the_files_fails_a_read(cluster, tmp_path):
     """The first failure of a task counts; otherwise Spark may repeat it on the other worker.
 
     On a loaded machine the other worker may take all tasks of a read, which then has all rows.
     """
-    found = cluster.run(place, tmp_path, attempts=5, **{"spark.task.maxFailures": "1"})
-    for (*complete, error), name, count in zip(found, READS_OF, counts(cluster), strict=True):
-        folder = cluster.folder / place / name
-        assert complete == [count] * len(complete)
-        assert isinstance(error, str) and "PipelineUsageError: host " in error
-        assert f"cannot open any file in {folder}" in error
-
-
-def test_a_worker_without_the_files_never_takes_rows(cluster, tmp_path):
-    """With Spark's repetitions either all rows are there, from the other worker, or an error."""
-    for (found,), count in zip(cluster.run("absent", tmp_path), counts(cluster), strict=True):
-        assert found == count or "cannot open any file in" in found
+    places = ["absent", "unmounted"]
+    result = cluster.run(places, tmp_path, attempts=5, **{"spark.task.maxFailures": "1"})
+    for place, found in zip(places, result, strict=True):
+        for (*complete, error), name, count in zip(found, READS_OF, counts(cluster), strict=True):
+            folder = cluster.folder / place / name
+            assert complete == [count] * len(complete)
+            assert isinstance(error, str) and "PipelineUsageError: host " in error
+            assert f"cannot open any file in {folder}" in error
 
 
 @pytest.mark.parametrize("name", ["json", "files", "export"])
