@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,15 @@ DATA = Path(__file__).with_name("data")
 SMALL = Sizes(segment_bytes=4096, queue_file_units=16, index_slots=8, index_entries=32)
 BY_HAND = Options(sizes=SMALL, background=False, retention=None)
 """Options without background threads and expiry."""
+
+
+def unpacked(kind: str, folder: Path) -> Path:
+    """Unpack a store that RocketMQ wrote; return its path in the folder."""
+    with tarfile.open(DATA / f"{kind}.tar.xz") as archive:
+        # An argument only since Python 3.11.4; Debian 12 has 3.11.2, and newer ones want a filter.
+        archive.extraction_filter = lambda member, _: member
+        archive.extractall(folder)
+    return folder / kind
 
 
 def some_messages(seed: int, count: int, first: int = 0) -> list[Message]:

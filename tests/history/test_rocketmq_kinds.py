@@ -6,11 +6,10 @@ cannot write correctly is not opened for writing.
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
-from history.stores import BY_HAND, DATA, files_of, opened
+from history.stores import BY_HAND, files_of, opened, unpacked
 
 from beanstalkd_py.errors import StoreUsageError
 from beanstalkd_py.history.queries.listing import last_messages, unindexed_messages
@@ -25,13 +24,7 @@ AS_IT_IS = Options(create=False, background=False, retention=None)
 @pytest.fixture
 def store_of(tmp_path: Path):
     """Return a function that unpacks a store."""
-
-    def unpack(kind: str) -> Path:
-        with tarfile.open(DATA / f"{kind}.tar.xz") as archive:
-            archive.extractall(tmp_path, filter="data")
-        return tmp_path / kind
-
-    return unpack
+    return lambda kind: unpacked(kind, tmp_path)
 
 
 def look(folder: Path) -> Report:

@@ -141,7 +141,8 @@ def image(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Image:
         (manifest,) = json.loads(member("manifest.json"))
         for layer in manifest["Layers"]:
             with tarfile.open(fileobj=io.BytesIO(member(layer))) as inner:
-                inner.extractall(root, filter="fully_trusted")
+                inner.extraction_filter = lambda member, _: member  # an argument since 3.11.4
+                inner.extractall(root)
         root.chmod(0o755)
         return Image(root, json.loads(member(manifest["Config"]))["config"])
 

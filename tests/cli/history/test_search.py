@@ -9,12 +9,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
 import pytest
-from history.stores import BY_HAND, DATA, files_of
+from history.stores import BY_HAND, DATA, files_of, unpacked
 
 from beanstalkd_py.cli.main import main
 from beanstalkd_py.history.store import Message, Store, StoreReader
@@ -438,22 +437,12 @@ def test_verify_reports_a_damaged_record_of_positions(history, copy):
     assert out.startswith(f"{copy}/archived:0: cannot be understood")
 
 
-@pytest.fixture
-def unpacked(tmp_path):
-    def unpack(kind: str) -> Path:
-        with tarfile.open(DATA / f"{kind}.tar.xz") as archive:
-            archive.extractall(tmp_path, filter="data")
-        return tmp_path / kind
-
-    return unpack
-
-
 @pytest.mark.parametrize(
     ("kind", "words"),
     [("batch-queues", "batch consume queues"), ("rocksdb-queues", "they are in RocksDB")],
 )
-def test_unreadable_queues_are_reported(history, unpacked, kind, words):
-    folder = unpacked(kind)
+def test_unreadable_queues_are_reported(history, tmp_path, kind, words):
+    folder = unpacked(kind, tmp_path)
     for command in (("ls", "special"), ("query", "special", "k1"), ("export", "special")):
         status, out, err = history(folder, *command)
         assert (status, out, err.count("\n")) == (MISTAKE, "", 1)
@@ -470,8 +459,8 @@ def test_unreadable_queues_are_reported(history, unpacked, kind, words):
     assert status == MISTAKE and "for writing" in err and err.count("\n") == 1
 
 
-def test_a_key_is_found_without_an_index(history, unpacked):
-    folder = unpacked("no-index")
+def test_a_key_is_found_without_an_index(history, tmp_path):
+    folder = unpacked("no-index", tmp_path)
     assert [row["keys"] for row in rows(history(folder, "query", "special", "k1", "--json"))] == [
         ["k1"]
     ]
