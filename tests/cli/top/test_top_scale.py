@@ -43,10 +43,11 @@ def test_a_refresh_takes_less_than_200_ms(server: Server) -> None:
             rows = Selection(sort="puts", pattern="some-*").apply(next(surveys).tubes)
             columns = columns_for(200)
             shown = [[column.cell(row) for column in columns] for row in rows[:60]]
-            took.append(time.perf_counter() - start)
+            # Compared at once, because what else runs on this machine changes.
+            took.append((time.perf_counter() - start) / slowness())
             assert (len(rows), len(shown)) == (TUBES, 60)
     print(f"median {sorted(took)[5] * 1000:.0f} ms, worst {max(took) * 1000:.0f} ms")
-    assert sorted(took)[5] < REFRESH_S * slowness()
+    assert sorted(took)[5] < REFRESH_S
 
 
 def test_server_uses_less_than_one_percent_cpu(server: Server) -> None:
