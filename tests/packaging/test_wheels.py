@@ -153,16 +153,20 @@ def test_a_fresh_environment(
 def test_tools_that_install_programs(release: Release, uv: Path, tmp_path: Path) -> None:
     """The commands of docs/install.md, with a folder of packages in place of PyPI."""
     programs = tmp_path / "programs"
-    folders = {"PIPX_HOME": f"{tmp_path}/pipx", "PIPX_BIN_DIR": f"{programs}/pipx"}
+    folders = {
+        "PIPX_HOME": f"{tmp_path}/pipx",
+        "PIPX_BIN_DIR": f"{programs}/pipx",
+        "PIPX_MAN_DIR": f"{tmp_path}/man",
+        "UV_TOOL_DIR": f"{tmp_path}/uv",
+        "UV_TOOL_BIN_DIR": f"{programs}/uv",
+        # It may have another build from a folder of the same name; pipx uses uv, too.
+        "UV_NO_CACHE": "1",
+    }
     links = f"--find-links {release.folder}"
     pipx = (sys.executable, "-m", "pipx", "install", "--quiet", "--pip-args", links)
-    run(*pipx, "beanstalkd_py", cwd=tmp_path, PIPX_MAN_DIR=f"{tmp_path}/man", **folders)
+    run(*pipx, "beanstalkd_py", cwd=tmp_path, **folders)
     assert (tmp_path / "man/man1/beanstalkd-py-serve.1").exists()
-
-    folders = {"UV_TOOL_DIR": f"{tmp_path}/uv", "UV_TOOL_BIN_DIR": f"{programs}/uv"}
     tool = (uv, "tool", "install", "--quiet", "--find-links", release.folder)
-    # uv may have another build of this version from a folder of the same name.
-    tool += ("--refresh-package", "beanstalkd_py")
     run(*tool, "beanstalkd_py", cwd=tmp_path, **folders)
     for name in ("pipx", "uv"):
         program = programs / name / "beanstalkd-py"
