@@ -37,7 +37,6 @@ def _columns_of_faults() -> tuple[Column, Column]:
 class DamageCount:
     def __init__(self) -> None:
         self._observed: dict[str, tuple[Observation, DataFrame]] = {}
-        self._read_again: dict[str, Faults] = {}
 
     def observe(self, rows: DataFrame) -> DataFrame:
         """Return the rows, which are counted when Spark reads them first."""
@@ -46,32 +45,23 @@ class DamageCount:
         self._observed[name] = observed, rows
         return rows.observe(observed, *_columns_of_faults())
 
-    def read_unobserved(self, query: DataFrame | None = None) -> None:
-        """Read rows again whose observation Spark did not complete, and count their faults.
+    def faults(self, query: DataFrame | None = None) -> Faults:
+        """Count the faults of what was read. With a query, only what its plan contains was read.
 
-        Spark completes none in subqueries, and Spark Connect none in checkpoints and queries of
-        SQL. With a query, only what its plan contains was read.
+        Reads rows again whose observation Spark did not complete: it completes none in subqueries,
+        and Spark Connect none in checkpoints and queries of SQL.
         """
         self._wait()
-        unread = {
-            name: rows
-            for name, (observed, rows) in self._observed.items()
-            if _faults_of(observed) is None
-        }
-        plan = _plan_of(query) if unread and query is not None else None
-        for name, rows in unread.items():
-            if plan is None or name in plan:
-                counts = rows.agg(*_columns_of_faults()).collect()[0]
-                self._read_again[name] = Faults(*counts)
-
-    @property
-    def faults(self) -> Faults:
-        self._wait()
-        counts = [
-            _faults_of(observed) or self._read_again.get(name, Faults())
-            for name, (observed, _) in self._observed.items()
-        ]
-        return Faults(sum(each.damaged for each in counts), sum(each.removed for each in counts))
+        counts = {name: _faults_of(observed) for name, (observed, _) in self._observed.items()}
+        unobserved = [name for name, faults in counts.items() if faults is None]
+        if unobserved and query is not None:
+            plan = _plan_of(query)
+            unobserved = [name for name in unobserved if name in plan]
+        for name in unobserved:
+            _, rows = self._observed[name]
+            counts[name] = Faults(*rows.agg(*_columns_of_faults()).collect()[0])
+        found = [faults for faults in counts.values() if faults is not None]
+        return Faults(sum(each.damaged for each in found), sum(each.removed for each in found))
 
     def _wait(self) -> None:
         """Wait for Spark's listeners, which complete observations after the query has ended."""

@@ -106,8 +106,7 @@ def run(
         if target.output is None:
             rows = rows.orderBy(*_order(registered))
         count = target.write(running, rows, registered.shown)
-        damage.read_unobserved()
-        status = damage_status(*damage.faults)
+        status = damage_status(*damage.faults())
     return INCOMPLETE if registered.are_faults and count else status
 
 

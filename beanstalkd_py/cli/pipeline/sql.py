@@ -46,5 +46,4 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, target: Target, spark: Sp
         make_views(running.spark, sort_inputs(running.spark, list(inputs)), text, mode, damage)
         rows = with_unique_names(running.spark.sql(text))
         target.write(running, rows)
-        damage.read_unobserved(rows)
-        return damage_status(*damage.faults)
+        return damage_status(*damage.faults(rows))

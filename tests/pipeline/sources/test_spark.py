@@ -233,8 +233,8 @@ def test_removed_files_are_counted_apart(spark, tmp_path, capsys):
     entries = read_counted(pipeline.read_binlog, spark, paths, ["id"], "PERMISSIVE", damage)
     (tmp_path / "binlog.1").unlink()
     assert entries.count() > 40
-    assert damage.faults == (1, 1)
-    assert damage_status(*damage.faults) == INCOMPLETE
+    assert damage.faults() == (1, 1)
+    assert damage_status(*damage.faults()) == INCOMPLETE
     assert [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()] == [
         "skipped 1 file removed before being read",
         "skipped 1 damaged place; 'binlog verify' and 'history verify' list them",
