@@ -69,7 +69,7 @@ def reads(binlog, store):
     yield lambda: pipeline.read_store(spark, store)
 
 for top in tops:
-    places = []
+    results = []
     for read in reads(top + "/binlog", top + "/store"):
         found = []
         while len(found) < int(attempts):
@@ -78,8 +78,8 @@ for top in tops:
             except Exception as error:
                 found.append(re.search(r"errors\\.(\\w+: .*)", str(error))[1])
                 break
-        places.append(found)
-    print(json.dumps(places))
+        results.append(found)
+    print(json.dumps(results))
 """
 READS_OF = ["binlog", "binlog", "binlog", "binlog", "store"]
 
