@@ -24,8 +24,8 @@ BY_HAND = Options(sizes=SMALL, background=False, retention=None)
 def unpacked(kind: str, folder: Path) -> Path:
     """Unpack a store that RocketMQ wrote; return its path in the folder."""
     with tarfile.open(DATA / f"{kind}.tar.xz") as archive:
-        # An argument only since Python 3.11.4; Debian 12 has 3.11.2, and newer ones want a filter.
-        archive.extraction_filter = lambda member, _: member
+        # Python 3.11.2 of Debian 12 has no filters and ignores the attribute.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
         archive.extractall(folder)
     return folder / kind
 
