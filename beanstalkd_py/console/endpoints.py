@@ -18,7 +18,7 @@ from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views import history, job_entries, jobs, server_state, timeline
 from beanstalkd_py.console.views.examination import Examination
 
-MOST_JOBS = 500
+MOST_JOBS = 1000
 MOST_AGE_S = 2**32
 MOST_ID = 2**64 - 1
 OPERATIONS_SHOWN = 50

@@ -7,11 +7,13 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from console.browsing import Tab, chromium, console, tab
-from playwright.sync_api import Browser, Response
+from playwright.sync_api import Browser, Page, Response
+from processes import slowness
 from servers import Server, our_command, ours, reference
 from wire import in_tube
 
@@ -40,6 +42,7 @@ HOSTILE = b'<img src=x onerror="document.title=1"><script>document.title=2</scri
 ODD_TUBE = b"a/b;c$(d)"
 LONG_S = 30.0
 LONG_MS = 30_000.0
+FRAME_S = 1 / 60
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +108,18 @@ def test_bodies_and_tubes_are_text(page: Tab) -> None:
     page.open("/s/0/tubes/a%2Fb%3Bc%24(d)")
     page.wait_for_text("a/b;c$(d)")
     assert page.page.title() not in ("1", "2")
+
+
+def test_every_length_of_a_page_of_jobs(page: Tab) -> None:
+    page.open("/s/0/jobs?tube=mails")
+    choice = page.page.locator("main label", has_text="Page").locator("select")
+    choice.wait_for()
+    lengths = [one.get_attribute("value") or "" for one in choice.locator("option").all()]
+    assert len(lengths) > 1
+    for length in lengths:
+        with page.page.expect_response(lambda answer: "/jobs?" in answer.url) as found:
+            choice.select_option(length)
+        assert found.value.ok and f"limit={length}" in found.value.url
 
 
 def test_a_tube_whose_name_a_browser_would_remove(page: Tab, server: Server) -> None:
@@ -204,10 +219,33 @@ def test_two_users_see_what_the_other_does(browser: Browser, url: str, server: S
         )
 
 
+@dataclass(frozen=True)
+class Scrolling:
+    """Seconds per frame: between frames, and of CPU in the thread of the page."""
+
+    frame_s: float
+    work_s: float
+
+
+def scrolled(page: Page, script: str) -> Scrolling:
+    page.bring_to_front()
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+
+    def cpu_s() -> float:
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return float(next(one["value"] for one in metrics if one["name"] == "ThreadTime"))
+
+    before_s = cpu_s()
+    frames_ms = page.evaluate(script)
+    return Scrolling(statistics.mean(frames_ms) / 1000, (cpu_s() - before_s) / len(frames_ms))
+
+
 def test_ten_thousand_tubes_scroll_smoothly(browser: Browser, tmp_path: Path) -> None:
     """Frames that take longer than usual would show as jumps.
 
     A page that only writes as many rows for each frame says what the machine does meanwhile.
+    Rows whose layout is not that of a table are still rows for those who do not see them.
     """
     with ours("-b", tmp_path) as running, console("--addr", f"127.0.0.1:{running.port}") as url:
         with running.connect() as client:
@@ -228,11 +266,20 @@ def test_ten_thousand_tubes_scroll_smoothly(browser: Browser, tmp_path: Path) ->
             bare.set_content(
                 f"<script>let rows = {rows}, columns = {columns};</script><table></table>"
             )
-            medians_ms = []
-            for page, script in ((bare, BARE), (opened.page, SCROLL), (bare, BARE)):
-                page.bring_to_front()
-                medians_ms.append(statistics.median(page.evaluate(script)))
-            assert medians_ms[1] < max(50, 2 * max(medians_ms[0], medians_ms[2])), medians_ms
+            works, frames = [], []
+            for _ in range(3):
+                of_bare, of_page = scrolled(bare, BARE), scrolled(opened.page, SCROLL)
+                works.append(of_page.work_s / of_bare.work_s)
+                frames.append(of_page.frame_s / max(of_bare.frame_s, FRAME_S * slowness()))
+            # Rows of a table take 1.0 to 1.6 times the work, rows that are grids 0.6 to 1.1.
+            assert min(works) < 1, works
+            assert statistics.median(frames) < 1.3, frames
+            opened.page.bring_to_front()
+            session = opened.page.context.new_cdp_session(opened.page)
+            session.send("Accessibility.enable")
+            tree = session.send("Accessibility.getFullAXTree")["nodes"]
+            found = {node["role"]["value"] for node in tree if not node["ignored"]}
+            assert {"table", "row", "columnheader", "rowheader", "cell"} <= found
 
 
 FRAMES = """

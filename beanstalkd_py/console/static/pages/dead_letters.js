@@ -9,7 +9,7 @@ import { Empty, WhenLoaded } from "/static/parts/notices.js";
 import { Page, Section } from "/static/parts/page.js";
 import { DataTable } from "/static/parts/table.js";
 import { rateField } from "/static/parts/tube_actions.js";
-import { Count, Duration, JobLink } from "/static/parts/values.js";
+import { Count, Duration, JobLink, countOf } from "/static/parts/values.js";
 
 function Group({ group, server, tube, onDone }) {
   const session = useSession();
@@ -43,7 +43,7 @@ function Group({ group, server, tube, onDone }) {
 const columnsOf = (server) => [
   { key: "tube", label: "Tube", cell: (row) => html`<a class="tube-name"
     href=${pathOf(server, "dead-letters", null, { tube: row.tube })}>${row.tube}</a>` },
-  { key: "buried", label: "Buried jobs", numeric: true, cell: (row) => html`<${Count} value=${row.buried} />` },
+  { key: "buried", label: "Buried jobs", numeric: true, number: (row) => countOf(row.buried) },
 ];
 
 export function DeadLettersPage({ server, query }) {

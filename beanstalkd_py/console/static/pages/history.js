@@ -10,7 +10,7 @@ import { Empty, WhenLoaded } from "/static/parts/notices.js";
 import { Facts, Page, Section } from "/static/parts/page.js";
 import { DataTable, sortRows, useSort } from "/static/parts/table.js";
 import { rateField } from "/static/parts/tube_actions.js";
-import { Count, DateTime, State } from "/static/parts/values.js";
+import { DateTime, State, countOf } from "/static/parts/values.js";
 
 const EVENTS = ["", "deleted", "truncated", "expired", "moved", "dead-lettered", "discarded"].map((one) => [one, one || "Any end"]);
 const LIMIT = 100;
@@ -21,7 +21,7 @@ const epochOf = (text) => (text ? new Date(text).getTime() / 1000 : null);
 const topicColumns = (server) => [
   { key: "tube", label: "Tube", cell: (row) => html`<a class="tube-name"
     href=${pathOf(server, "history", null, { tube: row.tube })}>${row.tube}</a>` },
-  { key: "messages", label: "Ended jobs", numeric: true, cell: (row) => html`<${Count} value=${row.messages} />` },
+  { key: "messages", label: "Ended jobs", numeric: true, number: (row) => countOf(row.messages) },
   { key: "first", label: "First", hide: "narrow", cell: (row) => html`<${DateTime} epoch=${row.first} />` },
   { key: "last", label: "Last", cell: (row) => html`<${DateTime} epoch=${row.last} />` },
 ];

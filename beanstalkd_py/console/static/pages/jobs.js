@@ -6,7 +6,7 @@ import { JobTable } from "/static/parts/job_table.js";
 import { Empty } from "/static/parts/notices.js";
 import { Page, Section } from "/static/parts/page.js";
 import { DataTable, sortRows } from "/static/parts/table.js";
-import { Count } from "/static/parts/values.js";
+import { countOf } from "/static/parts/values.js";
 
 const SHOWN = 20;
 
@@ -15,8 +15,8 @@ function Choice({ server }) {
   const columns = useMemo(() => [
     { key: "tube", label: "Tube", cell: (row) => html`<a class="tube-name"
       href=${pathOf(server, "jobs", null, { tube: row.tube })}>${row.tube}</a>` },
-    ...["ready", "reserved", "delayed", "buried"].map((key) => ({ key, label: key[0].toUpperCase() + key.slice(1), numeric: true, hide: key === "delayed" ? "narrow" : null, cell: (row) => html`<${Count} value=${row[key]} />` })),
-    { key: "jobs", label: "Jobs", numeric: true, hide: "narrow", sortBy: (row) => row.ready + row.reserved + row.delayed + row.buried, cell: (row) => html`<${Count} value=${row.ready + row.reserved + row.delayed + row.buried} />` },
+    ...["ready", "reserved", "delayed", "buried"].map((key) => ({ key, label: key[0].toUpperCase() + key.slice(1), numeric: true, hide: key === "delayed" ? "narrow" : null, number: (row) => countOf(row[key]) })),
+    { key: "jobs", label: "Jobs", numeric: true, hide: "narrow", sortBy: (row) => row.ready + row.reserved + row.delayed + row.buried, number: (row) => countOf(row.ready + row.reserved + row.delayed + row.buried) },
   ], [server]);
   const rows = sortRows([...(live?.tubes.values() ?? [])], columns, { key: "jobs", down: true }).slice(0, SHOWN);
   return html`<${Section} title="Choose a tube" flush=${true} note="The fullest tubes">

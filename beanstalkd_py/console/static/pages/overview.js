@@ -9,7 +9,7 @@ import { Figure, Figures, Page, Section } from "/static/parts/page.js";
 import { Sparkline } from "/static/parts/sparkline.js";
 import { DataTable } from "/static/parts/table.js";
 import { TubeBadges, lacksConsumer } from "/static/parts/tube_badges.js";
-import { Count, Duration, Rate, TubeLink } from "/static/parts/values.js";
+import { Count, TubeLink, countOf, durationOf, rateOf } from "/static/parts/values.js";
 
 const SHOWN = 8;
 const LEAST_S = 0.001;
@@ -59,18 +59,18 @@ function busiestColumns(server) {
     { key: "tube", label: "Tube", cell: (row) => html`<${TubeLink} server=${server} tube=${row.tube} />` },
     { key: "line", label: "Lately", cell: (row) => html`<${Sparkline} values=${row.history.values()}
       label=${"Ready jobs of " + row.tube} />`, hide: "narrow" },
-    { key: "ready", label: "Ready", numeric: true, cell: (row) => html`<${Count} value=${row.ready} />` },
-    { key: "putsPerS", label: "Puts/s", numeric: true, cell: (row) => html`<${Rate} value=${row.putsPerS} />` },
-    { key: "reservesPerS", label: "Res./s", numeric: true, cell: (row) => html`<${Rate} value=${row.reservesPerS} />`, hide: "narrow" },
-    { key: "deletesPerS", label: "Del./s", numeric: true, cell: (row) => html`<${Rate} value=${row.deletesPerS} />`, hide: "large" },
+    { key: "ready", label: "Ready", numeric: true, number: (row) => countOf(row.ready) },
+    { key: "putsPerS", label: "Puts/s", numeric: true, number: (row) => rateOf(row.putsPerS) },
+    { key: "reservesPerS", label: "Res./s", numeric: true, number: (row) => rateOf(row.reservesPerS), hide: "narrow" },
+    { key: "deletesPerS", label: "Del./s", numeric: true, number: (row) => rateOf(row.deletesPerS), hide: "large" },
   ];
 }
 
 function attentionColumns(server) {
   return [
     { key: "tube", label: "Tube", cell: (row) => html`<${TubeLink} server=${server} tube=${row.tube} />` },
-    { key: "ready", label: "Ready", numeric: true, cell: (row) => html`<${Count} value=${row.ready} />` },
-    { key: "oldest", label: "Oldest", numeric: true, cell: (row) => html`<${Duration} value=${row.oldestReadyS} />` },
+    { key: "ready", label: "Ready", numeric: true, number: (row) => countOf(row.ready) },
+    { key: "oldest", label: "Oldest", numeric: true, number: (row) => durationOf(row.oldestReadyS) },
     { key: "badges", label: "Condition", cell: (row) => html`<${TubeBadges} tube=${row} />`, hide: "narrow" },
   ];
 }

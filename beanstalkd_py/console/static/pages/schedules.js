@@ -5,7 +5,7 @@ import { useAction } from "/static/parts/action_dialog.js";
 import { Empty, WhenLoaded } from "/static/parts/notices.js";
 import { Page } from "/static/parts/page.js";
 import { DataTable } from "/static/parts/table.js";
-import { Badge, Count, Time, TubeLink } from "/static/parts/values.js";
+import { Badge, Time, TubeLink, countOf } from "/static/parts/values.js";
 
 export function SchedulesPage({ server }) {
   const session = useSession();
@@ -21,8 +21,8 @@ export function SchedulesPage({ server }) {
     { key: "tube", label: "Tube", cell: (row) => html`<${TubeLink} server=${server} tube=${row.tube} />` },
     { key: "last-put", label: "Last", hide: "narrow", cell: (row) => html`<${Time} epoch=${row["last-put"]} />` },
     { key: "next-tick", label: "Next", cell: (row) => html`<${Time} epoch=${row["next-tick"]} />` },
-    { key: "puts", label: "Puts", numeric: true, hide: "narrow", cell: (row) => html`<${Count} value=${row.puts} />` },
-    { key: "errors", label: "Errors", numeric: true, hide: "narrow", cell: (row) => html`<${Count} value=${row.errors} />` },
+    { key: "puts", label: "Puts", numeric: true, hide: "narrow", number: (row) => countOf(row.puts) },
+    { key: "errors", label: "Errors", numeric: true, hide: "narrow", number: (row) => countOf(row.errors) },
     { key: "error", label: "State", className: "cell-wrap", cell: (row) => (row.error ? html`<${Badge} kind="danger">failing<//> ${row.error}` : html`<${Badge} kind="good">ok<//>`) },
     ...(may(session, "schedule-run") ? [{ key: "run", label: "Action", plain: true, cell: (row) => html`<button class="button small"
       onClick=${() => run(row.name)} aria-label=${"Put now: the job of " + row.name}>Put now</button>` }] : []),

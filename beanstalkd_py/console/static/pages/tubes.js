@@ -9,7 +9,7 @@ import { Page } from "/static/parts/page.js";
 import { Sparkline } from "/static/parts/sparkline.js";
 import { DataTable, sortRows, useSort } from "/static/parts/table.js";
 import { TubeBadges, lacksConsumer } from "/static/parts/tube_badges.js";
-import { Count, Duration, Rate, TubeLink } from "/static/parts/values.js";
+import { TubeLink, countOf, durationOf, rateOf } from "/static/parts/values.js";
 
 const SUMMED = ["ready", "reserved", "delayed", "buried", "waiting", "watching", "putsPerS", "reservesPerS", "deletesPerS"];
 const SEPARATORS = [["", "No groups"], [".", "Before “.”"], ["-", "Before “-”"], ["_", "Before “_”"], ["/", "Before “/”"], [":", "Before “:”"], [";", "Before “;”"]];
@@ -70,8 +70,8 @@ function groupRows(tubes, separator, columns, sort, opened) {
 }
 
 function columnsOf(server, opened, onToggle) {
-  const count = (key, label, hide = null, title = null) => ({ key, label, numeric: true, width: 78, narrowWidth: 64, hide, title, cell: (row) => html`<${Count} value=${row[key]} />` });
-  const rate = (key, label, hide = "medium") => ({ key, label, numeric: true, width: 76, hide, cell: (row) => html`<${Rate} value=${row[key]} />` });
+  const count = (key, label, hide = null, title = null) => ({ key, label, numeric: true, width: 78, narrowWidth: 64, hide, title, number: (row) => countOf(row[key]) });
+  const rate = (key, label, hide = "medium") => ({ key, label, numeric: true, width: 76, hide, number: (row) => rateOf(row[key]) });
   return [
     {
       key: "tube", label: "Tube", className: "cell-name",
@@ -90,7 +90,7 @@ function columnsOf(server, opened, onToggle) {
     count("reserved", "Reserved", "narrow"),
     count("delayed", "Delayed", "medium"),
     count("buried", "Buried"),
-    { key: "oldestReadyS", label: "Oldest", title: "How long the next ready job has waited", numeric: true, width: 84, hide: "narrow", cell: (row) => html`<${Duration} value=${row.oldestReadyS} />` },
+    { key: "oldestReadyS", label: "Oldest", title: "How long the next ready job has waited", numeric: true, width: 84, hide: "narrow", number: (row) => durationOf(row.oldestReadyS) },
     count("waiting", "Waiting", "large", "Consumers that wait for a job"),
     rate("putsPerS", "Puts/s"),
     rate("reservesPerS", "Res./s"),

@@ -7,7 +7,7 @@ import { useAction } from "/static/parts/action_dialog.js";
 import { FilterBar, FilterSelect, FilterText } from "/static/parts/filters.js";
 import { Empty, Failure, Loading } from "/static/parts/notices.js";
 import { DataTable } from "/static/parts/table.js";
-import { Count, Duration, JobLink, Size, State } from "/static/parts/values.js";
+import { JobLink, State, countOf, durationOf, sizeOf } from "/static/parts/values.js";
 
 const STATES = [["any", "Any state"], ["ready", "Ready"], ["reserved", "Reserved"], ["delayed", "Delayed"], ["buried", "Buried"]];
 const LIMITS = [["50", "50 jobs"], ["100", "100 jobs"], ["500", "500 jobs"], ["1000", "1,000 jobs"]];
@@ -15,8 +15,8 @@ const FILTERS = ["state", "min_age", "max_age", "min_pri", "max_pri", "body"];
 
 function columnsOf(server, chosen, rows, onChoose, selectable) {
   const all = rows.length > 0 && rows.every((row) => chosen.has(row.id));
-  const number = (key, label, hide, title = null) => ({ key, label, title, numeric: true, width: 84, hide, cell: (row) => html`<${Count} value=${row[key]} />` });
-  const time = (key, label, hide, title = null) => ({ key, label, title, numeric: true, width: 84, hide, cell: (row) => html`<${Duration} value=${row[key]} />` });
+  const number = (key, label, hide, title = null) => ({ key, label, title, numeric: true, width: 84, hide, number: (row) => countOf(row[key]) });
+  const time = (key, label, hide, title = null) => ({ key, label, title, numeric: true, width: 84, hide, number: (row) => durationOf(row[key]) });
   const choice = {
     key: "choice", label: "", width: 40, rowHeader: false, className: "cell-choice",
     header: html`<label class="choice"><span class="hidden">All jobs of this page</span><input type="checkbox"
@@ -32,7 +32,7 @@ function columnsOf(server, chosen, rows, onChoose, selectable) {
     time("age", "Age"),
     {
       ...time("time_left", "Time left", "narrow", "Of a reserved job until its time to run ends, of a delayed job until it is ready"),
-      cell: (row) => html`<${Duration} value=${row.state === "reserved" || row.state === "delayed" ? row.time_left : null} />`,
+      number: (row) => durationOf(row.state === "reserved" || row.state === "delayed" ? row.time_left : null),
     },
     time("ttr", "TTR", "medium", "Time to run"),
     number("reserves", "Reserves", "narrow"),
@@ -40,7 +40,7 @@ function columnsOf(server, chosen, rows, onChoose, selectable) {
     number("releases", "Releases", "large"),
     number("buries", "Buries", "medium"),
     number("kicks", "Kicks", "large"),
-    { key: "bytes", label: "Size", numeric: true, width: 90, hide: "narrow", cell: (row) => html`<${Size} value=${row.bytes} />` },
+    { key: "bytes", label: "Size", numeric: true, width: 90, hide: "narrow", number: (row) => sizeOf(row.bytes) },
   ];
 }
 

@@ -1,6 +1,7 @@
 /* A table with sorting, arrow keys and selection. Long tables render only the visible rows.
-   A column is {key, label, cell(row), sortBy(row), numeric, width, hide, title}; `hide` is the widest
-   screen that does without the column: "narrow", "medium" or "large".
+   A column is {key, label, cell(row), number(row), sortBy(row), numeric, width, hide, title}; `cell` or `number` (as
+   of countOf in values.js) is what its cells show, and `hide` is the widest screen that does without the column:
+   "narrow", "medium" or "large".
    With `cards`, rows become cards on a phone and show all columns. */
 import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "/static/preact.js";
 
@@ -88,6 +89,15 @@ function moveFocus(container, event, count, scrollToRow, wanted) {
   });
 }
 
+/* The columns of a virtual table, whose rows are grids: the layout of a new row then does not touch the others. */
+function gridOf(columns, screen, minWidth) {
+  const widths = columns.map((one) => (screen === "narrow" && one.narrowWidth) || one.width || 0);
+  const fluid = widths.includes(0);
+  const tracks = widths.map((width) => (!width ? "minmax(0, 1fr)" : fluid ? width + "px" : "minmax(" + width + "px, " + width + "fr)"));
+  const least = Math.max(minWidth ?? 0, widths.reduce((sum, width) => sum + width, 0));
+  return { minWidth: "max(100%, " + least + "px)", "--columns": tracks.join(" ") };
+}
+
 export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = null, renderRow = null, empty = null, rowClass = null, fill = false, cards = false, minWidth = null }) {
   const screen = useScreenWidth();
   const shown = useMemo(() => (cards && screen === "narrow" ? columns : columns.filter((one) => !HIDDEN_ON[screen].includes(one.hide))), [columns, screen, cards]);
@@ -130,11 +140,12 @@ export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = 
   const last = virtual ? Math.min(rows.length, first + Math.ceil(range.height / ROW_HEIGHT) + 2 * OVERSCAN + STEP) : rows.length;
   const cells = (row) =>
     shown.map((column, at) => {
-      const content = column.cell ? column.cell(row) : row[column.key];
-      const classes = (column.numeric ? "numeric " : "") + (column.className ?? "");
+      const number = column.number?.(row);
+      const content = number ? number.text : column.cell ? column.cell(row) : row[column.key];
+      const classes = (column.numeric ? "numeric " : "") + (number?.faint ? "faint " : "") + (column.className ?? "");
       return at === 0 && column.rowHeader !== false
         ? html`<th scope="row" class=${classes}>${content}</th>`
-        : html`<td class=${classes} data-label=${cards ? column.label : null}>${content}</td>`;
+        : html`<td class=${classes} title=${number?.title} data-label=${cards ? column.label : null}>${content}</td>`;
     });
   // preact skips a row whose node is the same as before, so scrolling renders only the new rows.
   if (rendered.current.rows !== rows || rendered.current.shown !== shown) rendered.current = { rows, shown, nodes: new Map() };
@@ -156,6 +167,7 @@ export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = 
     }
     visible.push(node);
   }
+  const style = virtual ? gridOf(shown, screen, minWidth) : { minWidth: minWidth ? minWidth + "px" : "100%" };
   const gap = (height, key) => height > 0 && html`<tr key=${key} class="gap" aria-hidden="true">
     <td colspan=${shown.length} style=${{ height: height + "px" }}></td></tr>`;
   return html`<div
@@ -164,10 +176,8 @@ export function DataTable({ label, columns, rows, rowKey, sort = null, onSort = 
     onScroll=${virtual ? measure : null}
     onKeyDown=${(event) => moveFocus(container.current, event, rows.length, scrollToRow, wanted)}
   >
-    <table aria-rowcount=${virtual ? rows.length + 1 : null} style=${{ minWidth: minWidth ? minWidth + "px" : "100%" }}>
+    <table aria-rowcount=${virtual ? rows.length + 1 : null} style=${style}>
       <caption class="hidden">${label}</caption>
-      ${virtual && html`<colgroup>
-        ${shown.map((one) => html`<col style=${{ width: one.width ? (screen === "narrow" && one.narrowWidth ? one.narrowWidth : one.width) + "px" : "auto" }} />`)}</colgroup>`}
       <thead><tr aria-rowindex=${virtual ? 1 : null}>
         ${shown.map((column) => html`<${HeaderCell} key=${column.key} column=${column} sort=${sort}
           onSort=${onSort} />`)}</tr></thead>

@@ -5,21 +5,18 @@ import {
 } from "/static/formatting.js";
 import { jobPath, tubePath } from "/static/route.js";
 
-export const Count = ({ value, zero = true }) => {
-  if (value == null) return html`<span class="faint" title="unknown">–</span>`;
-  const text = shortNumber(value);
-  return html`<span class=${value === 0 && zero ? "faint" : null} title=${longNumber(value)}>${text}</span>`;
-};
+/* A number as {text, title, faint}: short, exact if that differs, and whether it is of no interest. */
+const number = (text, title, faint = false) => ({ text, title: title === text ? null : title, faint });
+const UNKNOWN = number("–", "unknown", true);
+export const countOf = (value) => (value == null ? UNKNOWN : number(shortNumber(value), longNumber(value), value === 0));
+export const rateOf = (value) => (value == null ? UNKNOWN : number(shortRate(value), longNumber(value) + " per second", !value));
+export const sizeOf = (value) => (value == null ? UNKNOWN : number(shortSize(value), longNumber(value) + " bytes"));
+export const durationOf = (value) => (value == null ? UNKNOWN : number(shortDuration(value), longDuration(value)));
 
-export const Rate = ({ value }) =>
-  html`<span class=${value ? null : "faint"} title=${value == null ? "unknown" : longNumber(value) + " per second"}>
-    ${shortRate(value)}</span>`;
-
-export const Size = ({ value }) => html`<span title=${value == null ? "unknown" : longNumber(value) + " bytes"}>
-  ${shortSize(value)}</span>`;
-
-export const Duration = ({ value }) =>
-  html`<span class=${value == null ? "faint" : null} title=${longDuration(value)}>${shortDuration(value)}</span>`;
+const Short = ({ text, title, faint }) => html`<span class=${faint ? "faint" : null} title=${title}>${text}</span>`;
+export const Count = ({ value, zero = true }) => Short({ ...countOf(value), ...(!zero && value != null && { faint: false }) });
+export const Rate = ({ value }) => Short(rateOf(value));
+export const Duration = ({ value }) => Short(durationOf(value));
 
 /* A relative time that renews itself every 10 seconds. */
 export function Time({ epoch }) {
