@@ -38,6 +38,8 @@ REQUEST_LIMIT_S = 5.0
 """For an idle connection and the next request together."""
 RESPONSE_LIMIT_S = 30.0
 """For rendering and sending the response."""
+STOP_LIMIT_S = 0.2
+"""For answers that have begun. A standby that takes over waits for them."""
 REQUEST_BYTES = 1 << 16
 SLOW_PAGE_S = 0.02
 CACHE_FACTOR = 33
@@ -106,6 +108,7 @@ class MetricsServer:
         self._readiness = readiness
         raw = listener.socket
         self._pool = Pool()
+        self._answering = 0
         self._server = _Server(
             GeventSocket(raw.family, raw.type, raw.proto, fileno=os.dup(raw.fileno())),
             self._answer,
@@ -120,15 +123,23 @@ class MetricsServer:
         self._server.start()
 
     def stop(self) -> None:
-        """Stop serving; the listening socket stays open."""
+        """Stop serving after the answers that have begun; the listening socket stays open."""
+        self._server.close()
+        until_mono = time.monotonic() + STOP_LIMIT_S
+        while self._answering and time.monotonic() < until_mono:
+            gevent.sleep(PAUSE_S)
         self._server.stop(timeout=0)
 
     def close(self) -> None:
-        self.stop()
+        self._server.stop(timeout=0)
         self._listener.close()
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        status, kind, body = self._answer_to(environ)
+        self._answering += 1
+        try:
+            status, kind, body = self._answer_to(environ)
+        finally:
+            self._answering -= 1
         headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
         if status.startswith("405"):
             headers.append(("Allow", "GET, HEAD"))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gevent
+import gevent.event
 import gevent.socket
 import pytest
 import trustme
@@ -330,6 +331,32 @@ def test_the_source_with_most_connections_loses_its_oldest(monkeypatch: pytest.M
             for one in [*many[2:], *few]:
                 one.sendall(b"dy HTTP/1.0\r\n\r\n")
                 assert one.recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_stop_lets_answers_end() -> None:
+    """A standby stops its server when it takes over. Idle connections do not delay it."""
+    begun = gevent.event.Event()
+
+    def collect() -> Iterator[GaugeMetricFamily]:
+        begun.set()
+        gevent.sleep(0.05)
+        yield GaugeMetricFamily("answered", "At the stop.", 1)
+
+    listener = bind(InetAddress("127.0.0.1", 0))
+    server = MetricsServer(listener, collect, lambda: (True, "serving"))
+    server.start()
+    with contextlib.closing(gevent.socket.create_connection(listener.socket.getsockname())) as idle:
+        asking = gevent.socket.create_connection(listener.socket.getsockname())
+        asking.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert begun.wait(10)
+        began_mono = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began_mono < 0.05 + http_server.STOP_LIMIT_S / 2
+        with asking.makefile("rb") as answer:
+            page = answer.read()
+        assert page.startswith(b"HTTP/1.1 200") and b"\nanswered 1.0\n" in page
+        assert idle.recv(1) == b""
+    server.close()
 
 
 @contextlib.contextmanager
