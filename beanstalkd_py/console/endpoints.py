@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from beanstalkd_py import errors
-from beanstalkd_py.admin.statistics import STATES
+from beanstalkd_py.admin.statistics import RESERVED, STATES
 from beanstalkd_py.console.access.accounts import Role
 from beanstalkd_py.console.audit_log import AuditLog
 from beanstalkd_py.console.live import Live, event, samples_of
@@ -84,11 +84,13 @@ def _job(visit: Visit, pages: ServerPages) -> object:
         rest = {"live": False, "holder": None, "history": messages[0]}
         return {"stats": stats, "body": body, "timeline": events, **rest}
     entries = job_entries.entries_of_job(pages.target, number, found.stats)
+    is_reserved = found.stats["state"] == RESERVED
+    holder = server_state.holder(pages.target, number) if is_reserved else None
     return {
         "stats": found.stats,
         "body": found.body,
         "live": True,
-        "holder": server_state.holder(pages.target, number),
+        "holder": holder,
         "timeline": timeline.live_timeline(found.stats, entries),
         "history": None,
     }

@@ -440,6 +440,27 @@ def test_waiting_and_many_connections(tmp_path: Path) -> None:
             client.close()
 
 
+def test_connections_with_many_jobs_and_tubes() -> None:
+    """A row has the first 16 jobs and 400 bytes of tube names. Nobody who may match is left out."""
+    with ours() as server, console(server) as running:
+        jobs = put(server, "many", *[b"x"] * 40)
+        visitor = running.visitor()
+        with in_tube(server.connect(), b"many") as client:
+            for number in range(60):
+                client.ask(b"watch other-tube-%d\r\n" % number)
+            for job in jobs:
+                client.ask(b"reserve-job %d\r\n" % job)
+            address = f"127.0.0.1:{client.port}"
+            for job in jobs:
+                holder = visitor.ok(f"s/0/jobs/{job}")["holder"]
+                assert (holder["address"], holder["holds"]) == (address, 40)
+            for tube in ("other-tube-1", "other-tube-59"):
+                (row,) = visitor.ok("s/0/connections", tube=tube)["connections"]
+                assert (row["address"], row["watching"]) == (address, 61)
+            free = put(server, "many", b"y")[0]
+            assert visitor.ok(f"s/0/jobs/{free}")["holder"] is None
+
+
 # --- history -------------------------------------------------------------------------------------
 
 

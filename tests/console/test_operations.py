@@ -229,6 +229,19 @@ def test_redrive_by_shape(admin: Visitor, wire: Client, name: str) -> None:
     assert admin.ok("s/0/dead-letters", tube=name)["total"] == 1
 
 
+def test_redrive_of_jobs_with_distant_ids(admin: Visitor, wire: Client, name: str) -> None:
+    """C beanstalkd lists no jobs, and only those near the first buried one can be found."""
+    jobs = fill(wire, 900)
+    for job in (far := jobs[::15]):
+        wire.ask(b"reserve-job %d\r\n" % job)
+        wire.ask(b"bury %d 10\r\n" % job)
+    delayed = int(wire.ask(b"put 0 1000 60 1\r\nx\r\n").split()[1])
+    assert admin.dry_run("redrive", tube=name)["count"] == 60
+    assert admin.run("redrive", tube=name)["done"] == 60
+    assert set(states(wire, far)) == {"ready"}
+    assert states(wire, [delayed]) == ["delayed"]
+
+
 @pytest.mark.slow
 def test_redrive_at_a_rate(admin: Visitor, wire: Client, name: str) -> None:
     jobs = bury(wire, 60)

@@ -1,4 +1,4 @@
-"""The operation `replay`: jobs, times, stops, kills, and the state that the CLI has, too."""
+"""The operations `replay` and `undelete`: jobs, times, stops, kills, the state of the CLI."""
 
 from __future__ import annotations
 
@@ -89,9 +89,48 @@ def test_times(either: Server, visitor: Visitor, name: str) -> None:
     assert jobs_in(either, name) == Counter(expected)
 
 
+def test_how_jobs_ended(either: Server, visitor: Visitor, name: str) -> None:
+    """`event` and `key` are conditions of `history replay --filter`, with its state file."""
+    expected = [one for one in NUMBERS if finished(one).properties["TAGS"] == "truncated"]
+    arguments = {"tube": "mails", "event": "truncated", "key": "", "to_tube": name}
+    assert 0 < visitor.dry_run("replay", **arguments)["count"] == len(expected) < COUNT
+    assert visitor.run("replay", **arguments)["done"] == len(expected)
+    assert jobs_in(either, name) == Counter(expected)
+    one_job = {"tube": "mails", "event": None, "key": "7", "to_tube": f"{name}-key"}
+    assert visitor.run("replay", **one_job)["done"] == 1
+    assert jobs_in(either, f"{name}-key") == Counter([7])
+
+
+def test_undelete(either: Server, visitor: Visitor, name: str) -> None:
+    (found,) = visitor.ok("s/0/history/messages", tube="mails", key="7")["messages"]
+    arguments = {"tube": "mails", "key": "7", "offset": found["offset"], "to_tube": name}
+    assert visitor.dry_run("undelete", **arguments)["count"] == 1
+    assert visitor.get(f"s/0/tubes/{name}").status == 404
+    done = visitor.run("undelete", **arguments)
+    assert (done["error"], done["done"]) == (None, 1)
+    assert jobs_in(either, name) == Counter([7])
+    (row,) = Operator(f"127.0.0.1:{either.port}").do("export", name).json_lines
+    properties = finished(7).properties
+    assert (row["pri"], row["ttr"]) == (int(properties["pri"]), int(properties["ttr"]))
+    assert f"as job {row['id']}" in done["text"]
+    for wrong, status in (
+        ({"offset": found["offset"] + 1}, 404),
+        ({"key": "9"}, 404),
+        ({"tube": "no-such"}, 404),
+        ({"tube": None}, 400),
+        ({"key": 7}, 400),
+        ({"to_tube": "a b"}, 400),
+    ):
+        for dry_run in (True, False):
+            values = {"kind": "undelete", "dry_run": dry_run, **arguments, **wrong}
+            assert visitor.post("s/0/operations", values).status == status, values
+    assert jobs_in(either, name) == Counter([7])
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"event": 1},
         {"tube": ""},
         {"tube": None},
         {"to_tube": "a b"},
@@ -183,6 +222,10 @@ def test_jobs_that_cannot_be_put(either: Server, tmp_path: Path, name: str) -> N
         plan = visitor.dry_run("replay", tube="mails", to_tube=name)
         assert (plan["count"], "1 job that cannot" in plan["text"]) == (2, True), plan
         done = visitor.run("replay", tube="mails", to_tube=name)
+        (bodiless,) = visitor.ok("s/0/history/messages", tube="mails", key="2")["messages"]
+        one = {"tube": "mails", "key": "2", "offset": bodiless["offset"], "to_tube": name}
+        refused = visitor.post("s/0/operations", {"kind": "undelete", **one})
+        assert (refused.status, "no body" in refused.error) == (404, True)
     assert (done["done"], "1 job cannot be put" in done["text"]) == (2, True)
 
 

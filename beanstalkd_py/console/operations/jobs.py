@@ -36,7 +36,7 @@ from beanstalkd_py.console.operations.operation import (
     tube_of,
 )
 from beanstalkd_py.console.target import Target
-from beanstalkd_py.console.views.jobs import JobFilter, all_jobs, dead_letters
+from beanstalkd_py.console.views.jobs import JobFilter, all_jobs, can_list, dead_letters
 from beanstalkd_py.plural import counted
 from beanstalkd_py.quantities import UINT32_MAX
 
@@ -147,16 +147,52 @@ def run_delete(target: Target, arguments: Arguments, progress: Progress) -> str:
     return f"Deleted {counted(count, 'job')}"
 
 
+def _is_whole_tube(arguments: Arguments) -> bool:
+    return "shape" not in arguments and arguments.get("ids") is None
+
+
 def plan_redrive(target: Target, arguments: Arguments) -> Plan:
-    rate, count = rate_of(arguments), len(_buried(target, arguments))
+    rate = rate_of(arguments)
+    if _is_whole_tube(arguments):
+        with target.connection() as connection:
+            count = tube_stats(connection, tube_of(arguments)).buried
+    else:
+        count = len(_buried(target, arguments))
     speed = f" at {rate:g} per second" if rate else ""
     return Plan(count, f"Make {counted(count, 'buried job')} of {tube_of(arguments)} ready{speed}")
 
 
 def run_redrive(target: Target, arguments: Arguments, progress: Progress) -> str:
-    ids, limiter = _buried(target, arguments), RateLimiter(rate_of(arguments), BATCH_JOBS)
-    count = _in_batches(target, ids, limiter, progress, job_commands.kick, "KICKED")
-    return f"Made {counted(count, 'buried job')} of {tube_of(arguments)} ready"
+    tube, limiter = tube_of(arguments), RateLimiter(rate_of(arguments), BATCH_JOBS)
+    with target.connection() as connection:
+        lists_jobs = can_list(connection, tube)
+    if _is_whole_tube(arguments) and not lists_jobs:
+        count = _kick_buried(target, tube, limiter, progress)
+    else:
+        ids = _buried(target, arguments)
+        count = _in_batches(target, ids, limiter, progress, job_commands.kick, "KICKED")
+    return f"Made {counted(count, 'buried job')} of {tube} ready"
+
+
+def _kick_buried(target: Target, tube: str, limiter: RateLimiter, progress: Progress) -> int:
+    """Kick as many jobs as are buried now, in their order: the server does not list their ids."""
+    kicked = 0
+    with target.connection() as connection:
+        left = tube_stats(connection, tube).buried
+        while left > 0 and limiter.wait(connection, lambda: progress.is_stopped):
+            # `kick` makes delayed jobs ready when no job is buried.
+            count = min(left, limiter.batch_jobs, tube_stats(connection, tube).buried)
+            if count == 0:
+                break
+            limiter.record(count, time.monotonic())
+            done = job_commands.kick_first(connection, tube, count)
+            kicked += done
+            left -= count
+            progress.add(done)
+            if progress.is_stopped:
+                break
+            gevent.sleep(0)
+    return kicked
 
 
 def plan_pause(target: Target, arguments: Arguments) -> Plan:

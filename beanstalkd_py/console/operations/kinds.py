@@ -11,7 +11,12 @@ from beanstalkd_py.console.operations.operation import (
     Planner,
     Runner,
 )
-from beanstalkd_py.console.operations.replay import plan_replay, run_replay
+from beanstalkd_py.console.operations.replay import (
+    plan_replay,
+    plan_undelete,
+    run_replay,
+    run_undelete,
+)
 
 
 def _kind(names: str, plan: Planner, run: Runner, *, can_stop: bool = False) -> Kind:
@@ -32,7 +37,8 @@ KINDS: Mapping[str, Kind] = {
         can_stop=True,
     ),
     "redrive": _kind("tube ids shape rate", jobs.plan_redrive, jobs.run_redrive, can_stop=True),
-    "replay": _kind("tube from to to_tube rate", plan_replay, run_replay, can_stop=True),
+    "replay": _kind("tube from to event key to_tube rate", plan_replay, run_replay, can_stop=True),
+    "undelete": _kind("tube key offset to_tube", plan_undelete, run_undelete),
     "pause": _kind("tube seconds", jobs.plan_pause, jobs.run_pause),
     "put": _kind("tube body pri delay ttr", jobs.plan_put, jobs.run_put),
     "move": _kind("tube to states rate", jobs.plan_move, jobs.run_move, can_stop=True),

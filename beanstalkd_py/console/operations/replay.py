@@ -1,8 +1,8 @@
-"""The operation `replay`: put finished jobs of the history into a tube again.
+"""The operations `replay` and `undelete`: put finished jobs of the history into a tube again.
 
-Its state file is that of `history replay`, so that an operation with the same tube, times and
-target continues one that was stopped, or that ended with the console. After one that was complete,
-it begins again.
+The state file of a replay is that of `history replay`, so that an operation with the same tube,
+times, filters and target continues one that was stopped, or that ended with the console. After one
+that was complete, it begins again.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from pathlib import Path
 import gevent
 
 from beanstalkd_py import errors
+from beanstalkd_py.admin import jobs as job_commands
+from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.console.operations.operation import Arguments, Plan, Progress, rate_of, tube_of
 from beanstalkd_py.console.target import Target
-from beanstalkd_py.console.views.history import open_store
-from beanstalkd_py.history.message import Stored
+from beanstalkd_py.console.views.history import MOST_MESSAGES, open_store
+from beanstalkd_py.history.queries.conditions import all_conditions
 from beanstalkd_py.history.queries.lookup import ALWAYS
 from beanstalkd_py.history.queries.ranges import RangeItem
 from beanstalkd_py.history.reader import StoreReader
 from beanstalkd_py.history.topics import escape
 from beanstalkd_py.plural import counted
 from beanstalkd_py.quantities import NS_PER_S
-from beanstalkd_py.replay.jobs import JobOverrides
+from beanstalkd_py.replay.jobs import JobOverrides, job_of, missing_body_size
 from beanstalkd_py.replay.preview import preview_replay
 from beanstalkd_py.replay.put import Replayer
 from beanstalkd_py.replay.resume import (
@@ -47,6 +49,9 @@ TURN_MESSAGES = 100
 MS_PER_S = 1000
 MOST_S = 1e11
 OVERRIDES = JobOverrides()
+
+FILTERS = {"event": "tag", "key": "key"}
+"""The conditions of `history replay --filter` for the arguments of a replay."""
 
 Recorded = tuple[Replay, ReplayState]
 
@@ -78,24 +83,42 @@ def _seconds(arguments: Arguments, name: str) -> float | None:
 
 def _wanted(store: StoreReader, arguments: Arguments) -> Replay:
     """Return the replay of these arguments. Raises ToolUsageError, RefusedError."""
-    tube, to_tube = arguments.get("tube"), arguments.get("to_tube")
     since, until = _seconds(arguments, "from"), _seconds(arguments, "to")
-    if not isinstance(tube, str) or not tube:
-        raise errors.ToolUsageError("tube: give a text")
-    into = tube_of(arguments, "tube" if to_tube is None else "to_tube")
+    tube, into = _text(arguments, "tube"), _into(arguments)
+    filters = [
+        f"{condition}={_text(arguments, name)}"
+        for name, condition in FILTERS.items()
+        if arguments.get(name) not in (None, "")
+    ]
     begin = 0 if since is None else math.ceil(since * MS_PER_S)
     end = ALWAYS if until is None else math.ceil(until * MS_PER_S) - 1
     if begin > end:
         raise errors.ToolUsageError("from is not before to")
+    times = {"since": _time_text(since), "until": _time_text(until)}
+    topic = _topic(store, tube)
+    return new_replay(store, topic, into, begin=begin, end=end, filters=filters, **times)
+
+
+def _text(arguments: Arguments, name: str) -> str:
+    text = arguments.get(name)
+    if not isinstance(text, str) or not text:
+        raise errors.ToolUsageError(f"{name}: give a text")
+    return text
+
+
+def _into(arguments: Arguments) -> str:
+    return tube_of(arguments, "tube" if arguments.get("to_tube") is None else "to_tube")
+
+
+def _topic(store: StoreReader, tube: str) -> str:
     topics = store.topics()
     topic = next((one for one in (escape(tube), tube) if one in topics), None)
     if topic is None:
         raise errors.RefusedError("NOT_FOUND", f"the history has no job of tube {tube}")
-    times = {"since": _text(since), "until": _text(until)}
-    return new_replay(store, topic, into, begin=begin, end=end, **times)
+    return topic
 
 
-def _text(seconds: float | None) -> str:
+def _time_text(seconds: float | None) -> str:
     return "" if seconds is None else str(int(seconds * NS_PER_S))
 
 
@@ -104,10 +127,6 @@ def _with_turns(items: Iterable[RangeItem]) -> Iterator[RangeItem]:
         if number % TURN_MESSAGES == 0:
             gevent.sleep(0)
         yield item
-
-
-def _all(_message: Stored) -> bool:
-    return True
 
 
 def plan_replay(target: Target, arguments: Arguments) -> Plan:
@@ -120,7 +139,8 @@ def plan_replay(target: Target, arguments: Arguments) -> Plan:
         text = f"up to {counted(count, 'job')}"
         if count <= PREVIEWED:
             items = _with_turns(messages_of(store, run.replay, run.state.offset, ignore_fault))
-            preview = preview_replay(items, _all, OVERRIDES, run.state.done_beyond)
+            matches = all_conditions(run.replay.filters)
+            preview = preview_replay(items, matches, OVERRIDES, run.state.done_beyond)
             count = preview.jobs
             text = f"{counted(count, 'job')} of {counted(preview.bytes, 'byte')}"
             if missing := preview.left_out + preview.lost:
@@ -151,7 +171,7 @@ def run_replay(target: Target, arguments: Arguments, progress: Progress) -> str:
             replayer = Replayer(
                 connection,
                 run.replay.into,
-                _all,
+                all_conditions(run.replay.filters),
                 OVERRIDES,
                 rate_of(arguments),
                 state,
@@ -169,3 +189,38 @@ def run_replay(target: Target, arguments: Arguments, progress: Progress) -> str:
                 file.sync()
     text = f"Put {counted(state.put - before, 'job')} of {arguments['tube']} into {wanted.into}"
     return f"{text}; {counted(state.missing, 'job')} cannot be put" if state.missing else text
+
+
+# --- one job -------------------------------------------------------------------------------------
+
+
+def _ended_job(store: StoreReader, arguments: Arguments) -> Job:
+    """Return the job of a message. Raises ToolUsageError, RefusedError."""
+    tube, key, offset = _text(arguments, "tube"), _text(arguments, "key"), arguments.get("offset")
+    found = store.query(_topic(store, tube), key, limit=MOST_MESSAGES)
+    message = next((one for one in found if one.offset == offset), None)
+    if message is None:
+        raise errors.RefusedError("NOT_FOUND", f"the history has no job {key} at {offset!r}")
+    if missing_body_size(message) is not None:
+        raise errors.RefusedError("NOT_FOUND", f"the history has no body of job {key}")
+    return job_of(message, _into(arguments), OVERRIDES)
+
+
+def plan_undelete(target: Target, arguments: Arguments) -> Plan:
+    with open_store(target) as store:
+        job = _ended_job(store, arguments)
+    size = counted(len(job.body), "byte")
+    return Plan(1, f"Put job {arguments['key']} of {size} into {job.tube}, as a new job")
+
+
+def run_undelete(target: Target, arguments: Arguments, progress: Progress) -> str:
+    with open_store(target) as store, target.connection() as connection:
+        job = _ended_job(store, arguments)
+        number = job_commands.put(
+            *(connection, job.tube, job.body),
+            pri=job.pri,
+            delay_s=job.delay_s,
+            ttr_s=job.ttr_s,
+        )
+    progress.add(1)
+    return f"Put job {arguments['key']} into {job.tube}, as job {number}"

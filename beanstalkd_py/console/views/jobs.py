@@ -73,10 +73,15 @@ class JobView:
     body: Body | None
 
 
+def can_list(connection: Connection, tube: str) -> bool:
+    """Return whether the server lists the jobs of this tube."""
+    return len(tube) <= LONGEST_LISTED and "list-jobs" in features_of(connection)
+
+
 def list_jobs(target: Target, wanted: JobFilter, after: int, limit: int) -> JobList:
     """Return a page of jobs. Raises BeanstalkdError."""
     with target.connection() as connection:
-        if not _can_list(connection, wanted.tube):
+        if not can_list(connection, wanted.tube):
             found = [job for job in _near_the_heads(connection, wanted) if job.id > after]
             return JobList(_filtered(connection, wanted, found)[:limit], 0, False)
         end_mono = time.monotonic() + BUDGET_S
@@ -97,7 +102,7 @@ def list_jobs(target: Target, wanted: JobFilter, after: int, limit: int) -> JobL
 
 def all_jobs(connection: Connection, wanted: JobFilter) -> Iterator[ListedJob]:
     """Yield all jobs that match; those near the heads if the server cannot list jobs."""
-    if not _can_list(connection, wanted.tube):
+    if not can_list(connection, wanted.tube):
         yield from _filtered(connection, wanted, _near_the_heads(connection, wanted))
         return
     after = 0
@@ -106,10 +111,6 @@ def all_jobs(connection: Connection, wanted: JobFilter) -> Iterator[ListedJob]:
         yield from _filtered(connection, wanted, page)
         if after == 0:
             return
-
-
-def _can_list(connection: Connection, tube: str) -> bool:
-    return len(tube) <= LONGEST_LISTED and "list-jobs" in features_of(connection)
 
 
 def _page(

@@ -100,11 +100,15 @@ class ConnectionView:
 
 
 def connections(target: Target, tube: str, limit: int) -> list[ConnectionView]:
-    """Return the connections of a tube, or all: those that use or watch it."""
+    """Return the connections of a tube, or all: those that use it, watch it, or may watch it.
+
+    A row has only the first tubes of a connection that watches many.
+    """
     found: list[ConnectionRow] = []
     with target.control_client() as control:
         for row in control.parts("conns"):
-            if not tube or tube == row["use"] or tube in row["watch"]:
+            is_cut = len(row["watch"]) < row["watching"]
+            if not tube or tube == row["use"] or tube in row["watch"] or is_cut:
                 found.append(row)
     # Those that hold jobs or wait first, because operators look for them.
     found.sort(key=lambda row: (-row["holds"], not row["waits"], row["from"]))
@@ -112,13 +116,17 @@ def connections(target: Target, tube: str, limit: int) -> list[ConnectionView]:
 
 
 def holder(target: Target, job: int) -> ConnectionView | None:
-    """Return the connection that has reserved a job, if a control socket reports it."""
+    """Return the connection that has reserved a job, if a control socket reports it.
+
+    A row has only the first jobs of a connection that holds many. If it can be only one, that one.
+    """
     try:
-        return next(
-            (row for row in connections(target, "", MOST_CONNECTIONS) if job in row.reserved), None
-        )
+        rows = connections(target, "", MOST_CONNECTIONS)
     except errors.ControlError:
         return None
+    found = [row for row in rows if job in row.reserved]
+    cut = [row for row in rows if len(row.reserved) < row.holds]
+    return found[0] if found else cut[0] if len(cut) == 1 else None
 
 
 def policies(target: Target) -> list[Row]:
