@@ -434,7 +434,9 @@ class Node:
         is_due = time.monotonic() - self._saved_mono >= SAVE_S
         if is_due and not is_saving and not self._is_origin:
             self._saved_mono = time.monotonic()
-            self._saving = asyncio.create_task(asyncio.to_thread(self._save_primary))
+            # Copied before others of this loop count further messages.
+            states = self._stored_states()
+            self._saving = asyncio.create_task(asyncio.to_thread(self._save_primary, states))
             await asyncio.shield(self._saving)
 
     async def purge(self, standbys: Sequence[Sequence[int]]) -> None:
@@ -464,13 +466,15 @@ class Node:
         if self._saving is not None:
             await self._saving
         if self._is_primary and not self._is_origin:
-            self._save_primary()
+            self._save_primary(self._stored_states())
         await self._lease.give_up()
         await self._log.tell(RESIGNED)
 
-    def _save_primary(self) -> None:
+    def _stored_states(self) -> list[CopyState]:
+        return [writer.state.copy() for writer in self._writers]
+
+    def _save_primary(self, states: Sequence[CopyState]) -> None:
         """Record what is stored: the workers have synced it, and may have removed files."""
-        states = [writer.state.copy() for writer in self._writers]
         for state, folder in zip(states, self._folders, strict=True):
             files = binlog_files(folder)
             state.drop_before(number_of(files[0]) if files else 0)

@@ -339,6 +339,32 @@ async def store_more(node: Node, folder: Path, count: int) -> None:
         await node.store(0, end_of(folder))
 
 
+def test_a_record_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further messages are stored while a thread writes the record."""
+    folder = with_jobs(tmp_path / "a")
+
+    async def test() -> None:
+        cluster = MemoryCluster()
+        await store_all(cluster, folder)
+        node = await primary(MemoryLog(cluster), folder)
+
+        async def later(call: Callable[..., None], *arguments: object) -> None:
+            with binlog_files(folder)[-1].open("ab") as out:
+                out.write(b"later")
+            await node.store(0, end_of(folder))
+            call(*arguments)
+
+        monkeypatch.setattr(asyncio, "to_thread", later)
+        monkeypatch.setattr(node_module, "SAVE_S", 0)
+        last = node._writers[0].state.copy()
+        await node.record()
+        assert node._writers[0].state.sequence == last.sequence + 1
+        saved = load_replica(folder)
+        assert saved is not None and saved.shards == [last]
+
+    run(test)
+
+
 def test_a_copy_that_a_message_does_not_continue_begins_again(tmp_path: Path) -> None:
     cluster = MemoryCluster()
     begin_queue(cluster, tmp_path / "a")
