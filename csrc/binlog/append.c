@@ -100,19 +100,19 @@ static void extend_buffer(bs_binlog *binlog, size_t size)
     binlog->counters->records_written++;
 }
 
-static void append(bs_binlog *binlog, const bs_job *job, bool full, uint32_t reserve_age, bs_now now)
+static void append(bs_binlog *binlog, const bs_job *job, bool full, uint32_t extra, bs_now now)
 {
     char *space = append_space(binlog, full ? bs_entry_full_size(job) : BS_ENTRY_SHORT);
     bs_binlog_file *file = bs_binlog_current_file(binlog);
     const bool has_deadline = job->state == BS_DELAYED || job->state == BS_RESERVED;
     const int64_t at = has_deadline ? bs_entry_deadline(job->at - now.mono, now.wall) : job->at;
-    extend_buffer(binlog, bs_entry_encode(space, job, (uint8_t)job->state, at, full, reserve_age, file->number));
+    extend_buffer(binlog, bs_entry_encode(space, job, (uint8_t)job->state, at, full, extra, file->number));
     file->used = true;
 }
 
-static void append_short(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now)
+static void append_short(bs_binlog *binlog, bs_job *job, uint32_t extra, bs_now now)
 {
-    append(binlog, job, false, reserve_age, now);
+    append(binlog, job, false, extra, now);
     binlog->appended++;
     if (!job->has_short)
         binlog->alive += BS_ENTRY_SHORT;
@@ -136,7 +136,8 @@ static void append_full(bs_binlog *binlog, bs_job *job, bs_now now)
                                                             file->number));
     }
     const int64_t at = binlog->end;
-    append(binlog, job, true, 0, now);
+    const bool is_kept = job->state == BS_RESERVED && job->session == binlog->kept_by;
+    append(binlog, job, true, is_kept ? BS_ENTRY_KEPT : 0, now);
     job->file = file->number & BS_FILE_NUMBER_MAX;
     file->jobs++;
     if (!job->separate)
@@ -304,12 +305,13 @@ void bs_binlog_append_counters(bs_binlog *binlog, bs_job *job, uint32_t reserve_
         bs_binlog_only_deferred(binlog, was_dirty, now);
 }
 
-void bs_binlog_keep_reserved(bs_binlog *binlog, bs_job *job, bs_now now)
+bool bs_binlog_keep_reserved(bs_binlog *binlog, bs_job *job, bs_now now)
 {
-    if (!make_space_for_deferred(binlog, now) || !bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
-        return;
-    append_short(binlog, job, BS_ENTRY_KEPT, now);
+    if (!bs_binlog_reserve_space(binlog, now))
+        return false;
+    bs_binlog_update(binlog, job, BS_ENTRY_KEPT, now);
     job->reserve_written = 1;
+    return true;
 }
 
 int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)

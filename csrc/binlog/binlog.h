@@ -129,6 +129,7 @@ typedef struct {
     int64_t total;  /* bytes used in all files */
     int64_t alive;  /* without what is owed */
     uint32_t appended; /* entries since the last bs_binlog_write, moves not counted */
+    uint32_t kept_by;  /* slot of the session whose jobs stay reserved after any end (BS_ENTRY_KEPT) */
 
     uint64_t gen;      /* of the entries that are appended now */
     bool dirty;        /* this generation has entries that are not deferred */
@@ -191,8 +192,8 @@ void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_
 /* Like bs_binlog_append_deferred, but also without a history: a policy needs the job's counters after a restart. */
 void bs_binlog_append_counters(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now);
 
-/* Appends an entry that keeps the reservation of a job beyond a stop, if there is space. */
-void bs_binlog_keep_reserved(bs_binlog *binlog, bs_job *job, bs_now now);
+/* Appends an entry that keeps the reservation of a job beyond a stop. Returns false if there is no space. */
+bool bs_binlog_keep_reserved(bs_binlog *binlog, bs_job *job, bs_now now);
 
 /* Makes the reserve of this job a pending one, which a later entry records. */
 void bs_binlog_reserved(bs_binlog *binlog, bs_job *job);

@@ -50,6 +50,7 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
         .fd = -1,
         .gen = 1,
         .files_ahead = 1,
+        .kept_by = UINT32_MAX,
         .retry_file_at = INT64_MIN,
         .entries_before = counters->records_written, /* by this worker's predecessor */
     };

@@ -219,6 +219,8 @@ int bs_core_recover(bs_core *core, bs_now now)
     if (error)
         return failed_to_recover(core, error);
     core->server.queue.binlog = core->binlog;
+    if (core->server.queue.former)
+        core->binlog->kept_by = bs_session_slot(core->server.queue.former);
     core->server.queue.counters->kept_bytes = core->server.queue.counters->kept_tubes = 0;
     error = bs_core_commit(core, now);
     /* Nobody may learn of a job that was recovered before it is stored (P2). */

@@ -232,12 +232,16 @@ static int end_moves(bs_core *core, bs_now now)
 static void keep_reservations(bs_core *core, bs_now now)
 {
     const bs_sessions *sessions = &core->server.queue.sessions;
+    uint32_t lost = 0;
     for (uint32_t i = 0; i < sessions->count && core->binlog && core->binlog->replica; i++) {
         const bs_session *session = sessions->slots[i];
         const bool has_jobs = session && !session->claiming && !session->mover;
         for (uint32_t j = 0; has_jobs && j < session->reserved.count; j++)
-            bs_binlog_keep_reserved(core->binlog, session->reserved.slots[j].item, now);
+            lost += !bs_binlog_keep_reserved(core->binlog, session->reserved.slots[j].item, now);
     }
+    if (lost > 0)
+        bs_events_log(&core->server.events, BS_WARNING,
+                      "no space to keep the reservations of %u jobs; the next server lets others reserve them", lost);
 }
 
 int bs_round_stop(bs_core *core, bs_now now)

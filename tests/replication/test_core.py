@@ -289,6 +289,39 @@ def test_reservations_outlive_several_stops(folder: Path) -> None:
         assert rig.client().job(6)["state"] == "reserved"
 
 
+def test_reservations_outlive_a_compaction_and_a_kill(folder: Path) -> None:
+    """The copies of the jobs are the last entries then, so they have to keep the reservations."""
+    stopped_with_reserved_jobs(folder)
+    now = read_clocks()
+    with Rig(folder, file_size=FILE, now=now) as rig:
+        client = rig.client()
+        client.do(b"touch 1", b"TOUCHED")
+        for _ in range(100):
+            client.do(b"delete %d" % client.put(b"x" * 200), b"DELETED")
+        assert rig.counters.binlog_oldest > 1
+        assert rig.counters.records_migrated >= 5
+        rig.tick()
+    with Rig(folder, file_size=FILE, now=now) as rig:
+        client = rig.client()
+        states = [client.job(number)["state"] for number in range(1, 7)]
+        assert states == ["ready", *["reserved"] * 4, "ready"]
+        client.do(b"delete 2", b"DELETED")
+
+
+@pytest.mark.parametrize("count", [10, 300])
+def test_a_stop_keeps_more_reservations_than_a_file_has_entries(folder: Path, count: int) -> None:
+    with replicated(folder) as (core, _):
+        client = adopted(core)
+        client.sendall(b"put 0 0 1000 4\r\nbody\r\n" * count + b"reserve-batch %d 0\r\n" % count)
+        received = b""
+        while received.count(b"body") < count:
+            run_until(core, lambda: is_readable(client))
+            received += client.recv(1 << 16)
+        core.stop()
+    with Rig(folder, now=read_clocks()) as rig:
+        assert rig.counters.reserved == count
+
+
 def test_a_reservation_that_a_client_continues_ends_with_it(folder: Path) -> None:
     """Also over a kill: the entry that kept it is not the last one any more."""
     stopped_with_reserved_jobs(folder)
