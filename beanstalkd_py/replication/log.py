@@ -50,8 +50,9 @@ HEADER_BYTES = 4096
 """More than the headers of a message."""
 WRONG_SEQUENCE = (10071, 10164)
 """Error codes of nats-server for an append or change that expected another sequence."""
-TOO_FEW_SERVERS = 10005
-"""The error code for a new stream while not enough nats-servers are connected."""
+PASSING = (10002, 10005)
+"""Error codes of states that end without this server: the account has no space left, and too few
+nats-servers are connected for a new stream."""
 
 RESIGNED = "resigned"
 """The signal of a primary that has given up its lease."""
@@ -124,7 +125,7 @@ class _Reader:
 
 @contextlib.asynccontextmanager
 async def _translated(*, may_refuse: bool = True) -> AsyncIterator[None]:
-    """Without `may_refuse` every refusal counts as unavailable, such as that of a full account."""
+    """Without `may_refuse` every refusal counts as unavailable, such as that of a full stream."""
     try:
         yield
     except nats.js.errors.KeyWrongLastSequenceError as error:
@@ -133,7 +134,7 @@ async def _translated(*, may_refuse: bool = True) -> AsyncIterator[None]:
         if error.err_code in WRONG_SEQUENCE:
             raise WrongSequenceError(str(error)) from error
         is_refused = error.code is not None and error.code < 500
-        if may_refuse and is_refused and error.err_code != TOO_FEW_SERVERS:
+        if may_refuse and is_refused and error.err_code not in PASSING:
             raise errors.ReplicationError(f"NATS refuses a request: {error.description}") from error
         raise LogUnavailableError(f"NATS: {error.description}") from error
     except nats.errors.ConnectionClosedError as error:

@@ -1,21 +1,25 @@
-"""The disk of one replicated server is full; the other one has room."""
+"""The disk of one replicated server is full, or the account of NATS."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
 
 import pytest
 from processes import eventually
 from replication.servers.nats_cluster import (
+    LEASE_S,
     READY_S,
     NatsCluster,
     cluster_status,
     replicated_servers,
     restarting,
+    single_nats,
     wait_for_primary,
 )
 from small_disk import small_disk
-from wire import Client
+from wire import Client, NoReplyError
 
 from beanstalkd_py.replication.cluster_status import STALE_S
 
@@ -90,3 +94,36 @@ def test_a_standby_with_a_full_disk_does_not_stop_the_primary(
             assert client.ask(b"peek %d\r\n" % left, READY_S).startswith(b"FOUND ")
             assert client.ask(b"peek %d\r\n" % jobs[0], READY_S) == b"NOT_FOUND\r\n"
             assert len(put_many(client, 10)) == 10
+
+
+def test_a_full_account_of_nats_stops_the_queue_until_it_has_space(memory: Path) -> None:
+    """Nobody can renew or take the lease meanwhile. Servers wait, and need no help afterwards."""
+    account = "jetstream {{ max_file: {0} }}, users: [{{ user: q, password: q }}]"
+    settings = f"accounts {{{{ Q {{{{ {account} }}}} }}}}\nno_auth_user: q\n"
+    options = *OPTIONS, "--replicate-copies=1"
+    with (
+        single_nats(memory, settings.format(300_000)) as cluster,
+        replicated_servers(cluster, "account", memory, 2, *options) as servers,
+        restarting(servers),
+    ):
+        jobs = []
+        # Small ones, because a renewal of the lease needs less space than a large one.
+        with servers[0].running.connect() as client, contextlib.suppress(NoReplyError):
+            while len(jobs) < 2000:
+                jobs.append(int(client.ask(b"put 0 0 100 1\r\nx\r\n", LEASE_S).split()[1]))
+        assert 100 < len(jobs) < 2000
+        assert eventually(lambda: any("the lease has ended" in one for one in servers[0].logs))
+        assert eventually(lambda: servers[0].running.exit_status is None)
+        pids = [one.running.pid for one in servers]
+        time.sleep(2 * LEASE_S)
+        assert [one.running.pid for one in servers] == pids, servers[0].stderr()
+        (nats,) = cluster.servers
+        nats.kill()
+        text = nats.config.read_text()
+        nats.config.write_text(text.replace("max_file: 300000", "max_file: 30000000"))
+        nats.start()
+        primary = wait_for_primary(servers)
+        with primary.running.connect() as client:
+            assert len(put_many(client, 100)) == 100
+            for job in jobs:
+                assert client.ask(b"delete %d\r\n" % job, READY_S) == b"DELETED\r\n"
