@@ -38,7 +38,7 @@ from beanstalkd_py.replication.membership import Configuration, Member
 from beanstalkd_py.replication.piece import Piece, PieceError
 from beanstalkd_py.replication.queue_files import QueueFiles
 from beanstalkd_py.replication.replica_state import ReplicaRecord
-from beanstalkd_py.replication.stream_writer import Stream, StreamWriter
+from beanstalkd_py.replication.stream_writer import SHORT_S, Stream, StreamWriter
 
 LOGGER = logging.getLogger("beanstalkd_py")
 
@@ -49,8 +49,6 @@ OBSERVE_S = 0.5
 SAVE_S = 1.0
 FILES_S = 5.0
 """How often a standby copies the files beside the binlog."""
-SHORT_S = 30.0
-"""How long a stream may lack messages."""
 RENEWALS = 4
 """Renewals within the duration of the lease."""
 RETRY_S = 0.25

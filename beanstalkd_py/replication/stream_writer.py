@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +24,8 @@ from beanstalkd_py.replication.log import LogUnavailableError, WrongSequenceErro
 from beanstalkd_py.replication.piece import MOST_BYTES, Piece
 
 RETRY_S = 0.05
+SHORT_S = 30.0
+"""How long a stream may lack messages."""
 AT_ONCE = 16
 """Pieces in one append: 4 MiB."""
 
@@ -82,7 +85,8 @@ class StreamWriter:
     async def write_until(self, position: BinlogPosition) -> None:
         """Append the folder's bytes up to a position, and return when they are stored.
 
-        Raises FencedError; or ReplicationError or OSError if the folder cannot be read.
+        Raises FencedError, ReplicationError if the stream has lost messages or the folder lacks
+        bytes, OSError.
         """
         batch: list[Piece] = []
         for piece in self._pieces(position):
@@ -134,18 +138,32 @@ class StreamWriter:
             os.close(fd)
 
     async def _append(self, pieces: list[Piece]) -> None:
+        short_since_mono: float | None = None
         while pieces:
             try:
                 await self._log.append(self._worker, pieces, self.state.sequence)
                 stored = len(pieces)
             except (LogUnavailableError, WrongSequenceError) as error:
                 stored = await self._count_stored(pieces)
+                if isinstance(error, LogUnavailableError) or stored:
+                    short_since_mono = None
+                else:  # the last message of this server is missing, too
+                    short_since_mono = short_since_mono or time.monotonic()
+                    self._check_short(short_since_mono)
                 if not stored:
                     await self._pause(error)
             for piece in pieces[:stored]:
                 self._add(piece)
             pieces = pieces[stored:]
         self.unavailable = ""
+
+    def _check_short(self, since_mono: float) -> None:
+        """Raise ReplicationError if the stream lacks messages for too long."""
+        if time.monotonic() - since_mono >= SHORT_S:
+            raise errors.ReplicationError(
+                f"stream {self._worker} does not have message {self.state.sequence}, which it had"
+                " stored: NATS has lost messages, or the stream was purged or replaced"
+            )
 
     async def _count_stored(self, pieces: Sequence[Piece]) -> int:
         """Return how many of the pieces an append of unknown outcome has stored (W2)."""

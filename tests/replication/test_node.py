@@ -10,6 +10,7 @@ import random
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from beanstalkd_py.binlog.layout import REPLICA, binlog_files
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import BinlogFolderError, ReplicationError
 from beanstalkd_py.replication import node as node_module
+from beanstalkd_py.replication import stream_writer as stream_writer_module
 from beanstalkd_py.replication.lease import Lease
 from beanstalkd_py.replication.node import Node, key_of
 from beanstalkd_py.replication.piece import PieceError
@@ -237,6 +239,53 @@ def test_a_stream_that_has_lost_messages_is_refused(tmp_path: Path) -> None:
             await primary(MemoryLog(cluster), tmp_path / "a")
 
     run(test)
+
+
+def test_a_primary_whose_stream_has_lost_messages_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold the lease for ever, and store nothing."""
+    cluster, folder = MemoryCluster(), tmp_path / "a"
+    begin_queue(cluster, folder)
+
+    async def test() -> None:
+        node = await primary(MemoryLog(cluster), folder)
+        stream = cluster.streams[0]
+        lost = stream.messages.pop(stream.last)
+        stream.last -= 1
+        with (folder / "binlog.1").open("ab") as out:
+            out.write(b"more")
+        storing = asyncio.create_task(node.store(0, end_of(folder)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not storing.done(), "a leader that was just elected may have fewer messages"
+        monkeypatch.setattr(stream_writer_module, "SHORT_S", 0.0)
+        with pytest.raises(ReplicationError, match="NATS has lost messages"):
+            await storing
+        stream.append(lost, stream.last)
+        await node.store(0, end_of(folder))
+
+    run(test)
+
+
+def test_the_queue_begins_again_on_the_newest_folder(tmp_path: Path) -> None:
+    """What the documentation advises when NATS has lost messages: another name, or a new NATS."""
+    cluster, folder = MemoryCluster(), with_jobs(tmp_path / "a")
+
+    run(partial(store_all, cluster, folder))
+    before = {path.name: path.read_bytes() for path in binlog_files(folder)}
+    (folder / REPLICA).unlink()
+    other = MemoryCluster()
+
+    async def test() -> None:
+        await store_all(other, folder)
+        second = await primary(MemoryLog(other), tmp_path / "b")
+        assert second.behind == 0
+
+    run(test)
+    for name in ("a", "b"):
+        found = {path.name: path.read_bytes() for path in binlog_files(tmp_path / name)}
+        assert found == before
 
 
 def test_another_number_of_workers_is_refused(tmp_path: Path) -> None:
