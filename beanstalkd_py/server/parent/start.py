@@ -379,8 +379,8 @@ def _run(setup: ServerSetup, shared_fd: int, first_worker: ChildProcess | None) 
     def start(module: str, index: int = 0, spawned: ChildProcess | None = None) -> ChildProcess:
         process = start_process(module, setup.config(module, index), shared_fd, spawned)
         if module == WORKER_MODULE and setup.replication is not None:
+            lead(process)  # before its events, because it is never a standby
             setup.replication.send_events(process)
-            lead(process)
         return process
 
     def lead(worker: ChildProcess) -> None:

@@ -40,9 +40,10 @@ def main(
     set_limits(core, options)
     try:
         if options.replicate is not None:
-            stored_fd = _replicate(core, parent)
-            copied = partial(stored_position, shared.pointer, index)
-            primary_options = _follow(core, parent, stored_fd, copied)
+            stored_fd, primary_options = _replicate(core, parent)
+            if primary_options is None:
+                copied = partial(stored_position, shared.pointer, index)
+                primary_options = _follow(core, parent, stored_fd, copied)
             if primary_options is None:
                 return EXIT_OK
             options = primary_options
@@ -67,20 +68,25 @@ def main(
     return loop.run()
 
 
-def _replicate(core: Core, parent: channel.Channel) -> int:
+def _replicate(core: Core, parent: channel.Channel) -> tuple[int, ServeOptions | None]:
     """Receive the eventfds of the worker's replica; return that of the replicator.
 
+    Also returns the options of a worker that replaces another one of a primary. It must not follow:
+    its files were written by its predecessor, which may have failed to sync them.
     Raises CoreError, WorkerError.
     """
     events: dict[str, int] = {}
+    primary_options: ServeOptions | None = None
     while len(events) < 2:
         match parent.receive_with_fd():
+            case [channel.PRIMARY, dict(values)], _:
+                primary_options = ServeOptions(**values)
             case [str(name), int()], int(fd):
                 events[name] = fd
             case _:
                 raise errors.WorkerError("the parent ended", EXIT_OK)
     core.replicate(events[channel.OFFERED], events[channel.STORED])
-    return events[channel.STORED]
+    return events[channel.STORED], primary_options
 
 
 def _follow(

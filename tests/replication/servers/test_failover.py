@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import ssl
 import time
 from pathlib import Path
@@ -109,6 +110,27 @@ def test_a_planned_failover_runs_no_job_twice(
                     assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
             standby.wait_until("standing by")
         holder.close()
+
+
+def test_a_replaced_worker_distrusts_its_files(nats: NatsCluster, memory: Path) -> None:
+    """Its predecessor may have failed to sync them, so it copies those that are not known to be."""
+    with replicated_servers(nats, "replaced", memory, 1, "--workers", "2") as (server,):
+        operator = Operator(f"127.0.0.1:{server.port}")
+        with server.running.connect() as client:
+            for number in range(20):
+                client.ask(b"use tube-%d\r\n" % number)
+                client.put()
+        rows = operator.do("workers", "--json").json
+        for row in rows:
+            folder = server.folder / f"shard-{row['worker']:03}"
+            (used,) = (path for path in folder.glob("binlog.*") if b"tube-" in path.read_bytes())
+            before = used.stat().st_ino
+            os.kill(row["pid"], signal.SIGKILL)
+            assert eventually(lambda path=used, old=before: path.stat().st_ino != old)
+        assert eventually(lambda: answers(server.port, b"stats\r\n").startswith(b"OK"))
+        with server.running.connect() as client:
+            assert client.stats()["current-jobs-ready"] == "20"
+            assert client.put()
 
 
 def test_a_small_message_costs_little(nats: NatsCluster, memory: Path) -> None:
