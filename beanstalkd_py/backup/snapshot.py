@@ -34,6 +34,7 @@ from beanstalkd_py.binlog.folders import Folder, Shard, inspect_files
 from beanstalkd_py.binlog.layout import HISTORY_ID, LAYOUT, POLICIES, SCHEDULES, WHOLE
 from beanstalkd_py.core.binlog_reader import FileKind, Selection
 from beanstalkd_py.regular_file import read_regular
+from beanstalkd_py.replication.replica_state import load_replica
 
 TRIES = 100
 READINGS = 1000
@@ -47,6 +48,12 @@ def snapshot(top: Path, history: Path | None = None) -> Iterator[tuple[Folder, l
 
     Raises BinlogFolderError, BinlogToolError, ToolUsageError, OSError.
     """
+    replica = load_replica(top)
+    if replica is not None and not replica.is_primary:
+        raise errors.ToolUsageError(
+            f"binlog folder {top} is the copy of a standby, which may lack jobs; back up the folder"
+            " of the primary, which `beanstalkd-py cluster status` shows"
+        )
     for _ in range(TRIES):
         folder = inspect_files(top)
         _check_shards(folder)

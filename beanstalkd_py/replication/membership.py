@@ -74,7 +74,7 @@ class Member:
         # The outcome of an earlier attempt may be unknown, so it is repeated with its identity.
         identity = replica.identity if replica is not None else os.urandom(IDENTITY_BYTES).hex()
         # First the file: only the folder that has it may write the first content (N2).
-        save_replica(self.top, identity, is_origin=True, shards=[])
+        save_replica(self.top, ReplicaState(identity, is_origin=True))
         ids = [
             known_identity(folder) or f"{identity}-{worker}"
             for worker, folder in enumerate(self.folders)
@@ -101,5 +101,6 @@ class Member:
                 f"binlog folder {self.top} has jobs that the replicated queue does not have; start"
                 " on an empty folder, or use another name in --replicate"
             )
-        save_replica(self.top, identity, is_origin=False, shards=[])
-        return ReplicaState(identity)
+        replica = ReplicaState(identity, is_primary=False)
+        save_replica(self.top, replica)
+        return replica

@@ -198,7 +198,8 @@ class Node:
             if damaged:  # a server that started on them would lose their jobs
                 LOGGER.error("%s: %s; copying again", copy.folder, _difference(damaged))
                 copy.begin_again()
-        self._record.open(found.identity, [copy.state for copy in self._copies])
+        replica = replace(replica, is_origin=self._is_origin)
+        self._record.open(replica, [copy.state for copy in self._copies])
         # A start does not count as complete, because a server without disk space repeats it.
         last = await self._until_available(partial(self._log.get, key_of(self._lease.address)))
         self._complete_s = time.time() if last is None else last.decode(ServerReport).complete_s
@@ -271,7 +272,7 @@ class Node:
             self._complete_s = time.time()
         if time.monotonic() - self._saved_mono >= SAVE_S:
             self._saved_mono = time.monotonic()
-            self._record.save([copy.sync() for copy in self._copies])
+            self._record.save([copy.sync() for copy in self._copies], is_primary=False)
             for worker, copy in enumerate(self._copies):
                 if self._has_caught_up:
                     synced(worker, copy.state.position)
@@ -323,7 +324,7 @@ class Node:
         The workers have jobs of the copy in memory, so they have to begin again, too.
         """
         copy.begin_again()
-        self._record.save([one.sync() for one in self._copies])
+        self._record.save([one.sync() for one in self._copies], is_primary=False)
         return errors.ReplicationError(f"{copy.folder}: {reason}; copying again")
 
     # --- primary ------------------------------------------------------------------------------
@@ -351,7 +352,7 @@ class Node:
         if not self._is_origin:
             for copy in self._copies:
                 copy.cut()
-            self._record.save([copy.sync() for copy in self._copies])
+            self._record.save([copy.sync() for copy in self._copies], is_primary=True)
         await self.files.take_over(is_origin=self._is_origin)
         self._is_primary = True
 
@@ -476,7 +477,7 @@ class Node:
         for state, folder in zip(states, self._folders, strict=True):
             files = binlog_files(folder)
             state.drop_before(number_of(files[0]) if files else 0)
-        self._record.save(states)
+        self._record.save(states, is_primary=True)
 
     async def _until_available(self, call: Callable[[], Awaitable[Result]]) -> Result:
         while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from beanstalkd_py import errors
@@ -25,11 +25,12 @@ class ReplicaState:
     """`identity` is that of the queue's configuration. `shards` are the copies, by worker.
 
     With `is_origin` the folder is the first one of the queue, and the streams do not have all of
-    it yet.
+    it yet. With `is_primary` no server had more when the file was written.
     """
 
     identity: str
     is_origin: bool = False
+    is_primary: bool = True
     shards: list[CopyState] = field(default_factory=list)
 
 
@@ -41,7 +42,9 @@ def load_replica(folder: Path) -> ReplicaState | None:
         if values["format"] != FORMAT:
             raise ValueError(f"unknown format {values['format']!r}")
         shards = [CopyState.decode(one) for one in values["shards"]]
-        return ReplicaState(str(values["identity"]), bool(values["origin"]), shards)
+        # Version 0.2.0 did not record whether the server is the primary.
+        is_primary = bool(values.get("primary", True))
+        return ReplicaState(str(values["identity"]), bool(values["origin"]), is_primary, shards)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -50,13 +53,14 @@ def load_replica(folder: Path) -> ReplicaState | None:
         raise errors.BinlogFolderError(f"{path} is damaged: {error!r}") from error
 
 
-def save_replica(folder: Path, identity: str, is_origin: bool, shards: Sequence[CopyState]) -> None:
+def save_replica(folder: Path, replica: ReplicaState) -> None:
     """Replace the file durably. The files of the folder must be on disk. Raises OSError."""
     values = {
         "format": FORMAT,
-        "identity": identity,
-        "origin": is_origin,
-        "shards": [one.encode() for one in shards],
+        "identity": replica.identity,
+        "origin": replica.is_origin,
+        "primary": replica.is_primary,
+        "shards": [one.encode() for one in replica.shards],
     }
     write_file(folder / REPLICA, json.dumps(values).encode() + b"\n")
 
@@ -70,22 +74,24 @@ class ReplicaRecord:
         self.positions: list[BinlogPosition] = []
         """The ends of these messages."""
         self._top = top
-        self._identity = ""
-        self._saved: list[CopyState] = []
+        self._saved = ReplicaState("")
         self._failure = ""
         """Why the file could not be written the last time."""
 
-    def open(self, identity: str, states: Sequence[CopyState]) -> None:
+    def open(self, replica: ReplicaState, states: Sequence[CopyState]) -> None:
         """Begin with these states, which the file has or which are empty."""
-        self._identity = identity
+        self._saved = replace(replica, shards=[])
         self._take(states)
+        if replica.is_primary and not replica.is_origin:
+            self.save(states, is_primary=False)
 
-    def save(self, states: Sequence[CopyState]) -> None:
+    def save(self, states: Sequence[CopyState], is_primary: bool) -> None:
         """Record these states, unless they are recorded already."""
-        if states == self._saved:
+        replica = ReplicaState(self._saved.identity, False, is_primary, list(states))
+        if replica == self._saved:
             return
         try:
-            save_replica(self._top, self._identity, is_origin=False, shards=states)
+            save_replica(self._top, replica)
         except OSError as error:
             # An older record is valid, too, and on a full disk clients still delete jobs.
             if str(error) != self._failure:
@@ -93,7 +99,7 @@ class ReplicaRecord:
             self._failure = str(error)
         else:
             self._failure = ""
-            self._saved = [state.copy() for state in states]
+            self._saved = replace(replica, shards=[state.copy() for state in states])
             self._take(states)
 
     def _take(self, states: Sequence[CopyState]) -> None:

@@ -21,6 +21,7 @@ from beanstalkd_py.backup import create as creating
 from beanstalkd_py.backup.create import create
 from beanstalkd_py.backup.restore import restore, verify
 from beanstalkd_py.backup.target import Backup, Target
+from beanstalkd_py.replication.replica_state import ReplicaState, save_replica
 
 FILE = 4096
 KILLED = 77
@@ -54,6 +55,19 @@ def test_damage_is_found_and_not_restored(
     restore(backup, target, tmp_path / "restored")
     with Rig(tmp_path / "restored", file_size=FILE) as rig:
         check([actor], rig)
+
+
+def test_the_folder_of_a_standby_is_refused(folder: Path, actor: Actor, target: Target) -> None:
+    """It may have few of the jobs, and bytes that the primary never had."""
+    for is_primary in (False, True):
+        save_replica(folder, ReplicaState("identity", is_primary=is_primary))
+        if is_primary:
+            assert create(folder, target, "one").backup
+        else:
+            done = run("backup", "create", "-b", folder, "--to", target.url)
+            assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done
+            assert "is the copy of a standby" in done.stderr
+            assert target.names() == []
 
 
 def test_the_next_backup_writes_removed_chunks_again(

@@ -11,7 +11,7 @@ import pytest
 from core.rig import Rig
 
 from beanstalkd_py.binlog.layout import REPLICA
-from beanstalkd_py.replication.replica_state import load_replica, save_replica
+from beanstalkd_py.replication.replica_state import ReplicaState, load_replica, save_replica
 
 COMMANDS = [
     (["serve", "-p", "0", "-b"], 10),
@@ -26,7 +26,7 @@ def replica(folder: Path) -> Path:
     with Rig(folder) as rig:
         rig.client().put(b"body")
         rig.stop()
-    save_replica(folder, "identity", is_origin=False, shards=[])
+    save_replica(folder, ReplicaState("identity"))
     return folder
 
 

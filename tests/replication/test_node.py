@@ -414,6 +414,39 @@ def test_a_record_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run(test)
 
 
+def test_a_record_has_whether_the_server_is_the_primary(tmp_path: Path) -> None:
+    """Backups refuse the folder of a standby, also of one that was the primary before."""
+    cluster, first, second = MemoryCluster(), tmp_path / "a", tmp_path / "b"
+
+    def is_primary(folder: Path) -> bool:
+        found = load_replica(folder)
+        assert found is not None
+        return found.is_primary
+
+    async def test() -> None:
+        begun = new_node(MemoryLog(cluster), with_jobs(first))
+        await begun.open()
+        assert is_primary(first), "nobody else has its jobs"
+        await store_all(cluster, first)
+        log = MemoryLog(cluster)
+        node = await primary(log, first)
+        assert is_primary(first)
+        standby = new_node(MemoryLog(cluster), second)
+        await standby.open()
+        assert not is_primary(second)
+        await follow(standby, log)
+        assert not is_primary(second)
+        await node.resign()
+        assert is_primary(first)
+        await primary(MemoryLog(cluster), second)
+        assert is_primary(second)
+        former = new_node(MemoryLog(cluster), first)
+        await former.open()
+        assert not is_primary(first)
+
+    run(test)
+
+
 def test_a_copy_that_a_message_does_not_continue_begins_again(tmp_path: Path) -> None:
     cluster = MemoryCluster()
     begin_queue(cluster, tmp_path / "a")
@@ -428,7 +461,7 @@ def test_a_copy_that_a_message_does_not_continue_begins_again(tmp_path: Path) ->
         replica = load_replica(tmp_path / "b")
         assert replica is not None
         replica.shards[0].epoch -= 1
-        save_replica(tmp_path / "b", replica.identity, False, replica.shards)
+        save_replica(tmp_path / "b", replica)
         await store_more(node, tmp_path / "a", 2)
         with pytest.raises(ReplicationError, match="copying again"):
             await primary(MemoryLog(cluster), tmp_path / "b")
