@@ -99,10 +99,11 @@ def replicated(
     epoch: int = 1,
     file_size: int = FILE,
     history: bool = False,
+    kind: type[Replicator] = Replicator,
 ) -> Iterator[tuple[Core, Replicator]]:
     """Yield a recovered core and its replicator."""
     log = MemoryLog(MemoryCluster()) if log is None else log
-    replicator = Replicator(log, folder, epoch)
+    replicator = kind(log, folder, epoch)
     config = CoreConfig(str(folder), file_size, history=history)
     core = Core(config, replicator.shared)
     try:

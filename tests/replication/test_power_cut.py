@@ -1,4 +1,4 @@
-"""The power of a standby is cut at any moment: from every disk image it becomes the primary."""
+"""The power of a standby or primary is cut at any moment: from every disk image it serves again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from binlog.workload import Actor
 from crash.disk_images import Disk, whole_records
 from preloading import build_library, preload
 from replication.memory_log import MemoryCluster, MemoryLog
+from replication.primary_process import IDENTITY
 from replication.replicas import replicated
 from replication.standby_process import take_over
 from replication.test_core import adopted, replies_to
@@ -35,18 +37,16 @@ IMAGES = 3
 FOLDER = "binlog"
 
 
-def recorded(library: Path, home: Path, cluster: MemoryCluster) -> bytes:
-    """Run a standby and return the recording of its file operations."""
+def recorded(library: Path, home: Path, script: str) -> bytes:
+    """Run a script on `home / "messages"`, and return the recording of its file operations."""
     (home / "disk" / FOLDER).mkdir(parents=True)
-    messages = home / "messages"
-    messages.write_bytes(pickle.dumps(cluster))
     with pytest.MonkeyPatch.context() as patch:
         preload(library, patch)
         patch.setenv("RECORD_ROOT", str(home / "disk"))
         patch.setenv("RECORD_LOG", str(home / "recording"))
         patch.setenv("RECORD_CONTROL", str(home / "control"))
-        script = TESTS / "replication/standby_process.py"
-        command = [sys.executable, str(script), str(messages), str(home / "disk" / FOLDER)]
+        words = [TESTS / "replication" / script, home / "messages", home / "disk" / FOLDER]
+        command = [sys.executable, *map(str, words)]
         environment = {**os.environ, "PYTHONPATH": str(TESTS)}
         subprocess.run(command, env=environment, timeout=60, check=True)
     return (home / "recording").read_bytes()
@@ -62,11 +62,14 @@ def with_messages(folder: Path) -> MemoryCluster:
             client.sendall(actor.next())
             assert actor.pending is not None
             actor.take(replies_to(actor.pending, core, client))
-    cluster = log.cluster
-    configuration = Configuration("identity", 1, is_complete=True)
+    configure(log.cluster)
+    return log.cluster
+
+
+def configure(cluster: MemoryCluster) -> None:
+    configuration = Configuration(IDENTITY, 1, is_complete=True)
     cluster.keys[CONFIGURATION] = json.dumps(asdict(configuration)).encode(), 1
     cluster.revision = 1
-    return cluster
 
 
 @pytest.mark.costly
@@ -76,25 +79,55 @@ def test_a_standby_takes_over_from_every_image(folder: Path, tmp_path: Path) -> 
     cluster = with_messages(folder)
     messages = cluster.streams[0].messages
     assert min(messages) > 1 and len(stream_files(cluster)) > 2
-    recording = recorded(library, tmp_path, cluster)
+    (tmp_path / "messages").write_bytes(pickle.dumps(cluster))
+    recording = recorded(library, tmp_path, "standby_process.py")
     fenced = pickle.loads((tmp_path / "messages").read_bytes())
-    dice = random.Random("standby")
-    disk = Disk(tmp_path / "disk", [FOLDER])
+    for image in images(recording, tmp_path, random.Random("standby")):
+        # The last record is written after the fence.
+        has_fence = recorded_sequence(image) > cluster.streams[0].last
+        check_image(image, copy.deepcopy(fenced if has_fence else cluster))
+
+
+@pytest.mark.costly
+@pytest.mark.usefixtures("short_times")
+def test_a_primary_has_all_stored_jobs_in_every_image(tmp_path: Path) -> None:
+    """The stream may have more than was recorded. Whatever else was written is cut."""
+    library = build_library(TESTS / "crash/disk_recorder.c", tmp_path)
+    recording = recorded(library, tmp_path, "primary_process.py")
+    whole = pickle.loads((tmp_path / "messages").read_bytes())
+    configure(whole)
+    dice = random.Random("primary")
+    known = set()
+    for image in images(recording, tmp_path, dice):
+        cluster = copy.deepcopy(whole)
+        stream = cluster.streams[0]
+        known.add(recorded_sequence(image))
+        stream.last = dice.randint(max(recorded_sequence(image), 1), stream.last)
+        stream.messages = {at: one for at, one in stream.messages.items() if at <= stream.last}
+        last = stream.messages[stream.last]
+        stream.epoch, stream.end = last.epoch, last.end
+        check_image(image, cluster)
+    assert len(known) > 10
+
+
+def images(recording: bytes, home: Path, dice: random.Random) -> Iterator[Path]:
+    """Yield the folder of each image."""
+    disk = Disk(home / "disk", [FOLDER])
     played = 0
     for at in sorted(dice.randrange(len(recording)) for _ in range(CUTS)):
         at = whole_records(recording, at)
         disk.play(recording[played:at])
         played = at
         for number in range(IMAGES):
-            image = tmp_path / "image"
+            image = home / "image"
             disk.image(dice if number else None).write(image)
-            replica = load_replica(image / FOLDER)
-            # The last record is written after the fence.
-            has_fence = replica is not None and any(
-                one.sequence > cluster.streams[0].last for one in replica.shards
-            )
-            check_image(image / FOLDER, copy.deepcopy(fenced if has_fence else cluster))
+            yield image / FOLDER
             shutil.rmtree(image)
+
+
+def recorded_sequence(folder: Path) -> int:
+    replica = load_replica(folder)
+    return max((one.sequence for one in replica.shards), default=0) if replica else 0
 
 
 def check_image(folder: Path, cluster: MemoryCluster) -> None:
