@@ -209,7 +209,9 @@ class Log:
                 "num_replicas": copies[-1] >= self._options.replicas,
             }
             if name == bucket:
-                faults |= {"allow_direct": not found.allow_direct}
+                # A full bucket would refuse the lease to all servers.
+                is_limited = (found.max_bytes or -1) >= 0
+                faults |= {"allow_direct": not found.allow_direct, "max_bytes": not is_limited}
             else:
                 faults |= {
                     "retention": found.retention == RetentionPolicy.LIMITS,
