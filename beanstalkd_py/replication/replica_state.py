@@ -42,7 +42,7 @@ def load_replica(folder: Path) -> ReplicaState | None:
         if values["format"] != FORMAT:
             raise ValueError(f"unknown format {values['format']!r}")
         shards = [CopyState.decode(one) for one in values["shards"]]
-        # Version 0.2.0 did not record whether the server is the primary.
+        # Older files lack it.
         is_primary = bool(values.get("primary", True))
         return ReplicaState(str(values["identity"]), bool(values["origin"]), is_primary, shards)
     except FileNotFoundError:
