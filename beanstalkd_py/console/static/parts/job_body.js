@@ -8,7 +8,7 @@ const SHOWN_BYTES = 1 << 16;
 const SHOWN_CHARACTERS = 1 << 18;
 
 const bytesOf = (body) =>
-  body.base64 === undefined ? new TextEncoder().encode(body.text) : Uint8Array.from(atob(body.base64), (one) => one.charCodeAt(0));
+  body.base64 == null ? new TextEncoder().encode(body.text) : Uint8Array.from(atob(body.base64), (one) => one.charCodeAt(0));
 
 const hexOf = (byte) => byte.toString(16).padStart(2, "0");
 
@@ -35,7 +35,7 @@ export function JobBody({ body }) {
   const json = useMemo(() => (body?.text ? indentJson(body.text) : null), [body]);
   const [chosen, setChosen] = useState(null);
   if (!body) return html`<p class="faint">The body is not available.</p>`;
-  const isText = body.text !== undefined;
+  const isText = body.text != null;
   const views = [...(json ? ["JSON"] : []), ...(isText ? ["Text"] : []), "Hex"];
   const view = chosen && views.includes(chosen) ? chosen : views[0];
   const content = view === "JSON" ? json.slice(0, SHOWN_CHARACTERS) : view === "Text" ? body.text.slice(0, SHOWN_BYTES) : hexDump(bytesOf(body));
