@@ -1,5 +1,5 @@
 /* The live state of a server: tubes, totals, rates, operations, kept from server-sent events. */
-import { createContext, useContext, useEffect, useReducer } from "/static/preact.js";
+import { createContext, useContext, useEffect, useReducer, useRef } from "/static/preact.js";
 import { checkSession, get } from "/static/api.js";
 
 export const COLUMNS = [
@@ -120,10 +120,14 @@ export class Live {
     this.connected = true;
   }
 
+  /* Each event has all operations that the console lists. A console that was restarted has none of before. */
   receiveOperations({ operations }) {
-    const known = new Map((this.operations ?? []).map((one) => [one.id, one]));
-    operations.forEach((one) => known.set(one.id, one));
-    this.operations = [...known.values()].sort((a, b) => b.begun - a.begun);
+    this.operations = operations;
+  }
+
+  /* When the last operation ended, in seconds since 1970; null while operations are not known. */
+  lastEnd() {
+    return this.operations && Math.max(0, ...this.operations.map((one) => one.ended ?? 0));
   }
 
   receiveSurvey(survey) {
@@ -187,6 +191,24 @@ export function useLive() {
     return () => live.listeners.delete(render);
   }, [live]);
   return live;
+}
+
+/* Call `callback` each time when operations of the server have ended. */
+export function useEndedOperations(callback) {
+  const live = useContext(LiveContext);
+  const latest = useRef(callback);
+  latest.current = callback;
+  useEffect(() => {
+    if (!live) return undefined;
+    let known = live.lastEnd();
+    const check = () => {
+      const end = live.lastEnd();
+      if (known !== null && end > known) latest.current();
+      known = end;
+    };
+    live.listeners.add(check);
+    return () => live.listeners.delete(check);
+  }, [live]);
 }
 
 /* Return the live state without rendering again. */

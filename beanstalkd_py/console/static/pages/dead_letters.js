@@ -1,6 +1,7 @@
 import { html, useMemo } from "/static/preact.js";
 import { useData, withQuery } from "/static/api.js";
 import { counted, longNumber } from "/static/formatting.js";
+import { useEndedOperations } from "/static/live.js";
 import { pathOf } from "/static/route.js";
 import { may, useSession } from "/static/session.js";
 import { useAction } from "/static/parts/action_dialog.js";
@@ -51,6 +52,7 @@ export function DeadLettersPage({ server, query }) {
   const openAction = useAction();
   const { tube } = query;
   const source = useData(withQuery("/s/" + server + "/dead-letters", { tube }), { everyS: 30 });
+  useEndedOperations(source.reload);
   const columns = useMemo(() => columnsOf(server), [server]);
   const redriveAll = () => openAction({
     kind: "redrive", button: "Redrive", title: "Redrive all buried jobs of " + tube, arguments: { tube, ids: null }, fields: [rateField], done: source.reload,

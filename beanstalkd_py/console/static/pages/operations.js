@@ -1,4 +1,4 @@
-import { html, useState } from "/static/preact.js";
+import { html, useEffect, useState } from "/static/preact.js";
 import { post, useData } from "/static/api.js";
 import { longDuration, shortDuration } from "/static/formatting.js";
 import { useLive } from "/static/live.js";
@@ -34,6 +34,7 @@ export function OperationsPage({ server }) {
   const session = useSession();
   const live = useLive();
   const source = useData("/s/" + server + "/operations", { everyS: 10 });
+  useEffect(source.reload, [live?.hello]);
   const known = new Map((source.data?.operations ?? []).map((one) => [one.id, one]));
   for (const one of live?.operations ?? []) known.set(one.id, one);
   const rows = [...known.values()].sort((a, b) => b.begun - a.begun);
@@ -44,7 +45,7 @@ export function OperationsPage({ server }) {
     { key: "done", label: "Progress", cell: (row) => html`<${Progress} operation=${row} />` },
     { key: "text", label: "Result", className: "cell-wrap", hide: "narrow", cell: (row) => (row.error ? html`<span class="danger-text">
       ${row.error}</span>` : row.text) },
-    { key: "user", label: "User", hide: "narrow", cell: (row) => row.user ?? html`<span class="faint">–</span>` },
+    { key: "user", label: "User", hide: "narrow", cell: (row) => row.user || html`<span class="faint">–</span>` },
     { key: "begun", label: "Begun", cell: (row) => html`<${Time} epoch=${row.begun} />` },
     { key: "ended", label: "Duration", numeric: true, hide: "narrow", cell: (row) => (row.ended ? html`<span title=${longDuration(row.ended - row.begun)}>
       ${shortDuration(row.ended - row.begun)}</span>` : "–") },
