@@ -2,10 +2,12 @@
 import { html, useEffect, useMemo, useState } from "/static/preact.js";
 import { useData, withQuery } from "/static/api.js";
 import { counted, longNumber } from "/static/formatting.js";
+import { useEndedOperations } from "/static/live.js";
 import { may, useSession } from "/static/session.js";
 import { useAction } from "/static/parts/action_dialog.js";
 import { FilterBar, FilterSelect, FilterText } from "/static/parts/filters.js";
 import { Empty, Failure, Loading } from "/static/parts/notices.js";
+import { Pager, usePages } from "/static/parts/paging.js";
 import { DataTable } from "/static/parts/table.js";
 import { JobLink, State, countOf, durationOf, sizeOf } from "/static/parts/values.js";
 
@@ -48,8 +50,7 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
   const session = useSession();
   const openAction = useAction();
   const [limit, setLimit] = useState("100");
-  const [earlier, setEarlier] = useState([]);
-  const [after, setAfter] = useState(0);
+  const pages = usePages(0);
   const [chosen, setChosen] = useState(() => new Set());
   const [more, setMore] = useState(() => FILTERS.some((key) => key !== "state" && key !== "body" && filters[key]));
   const filterKey = JSON.stringify(filters) + limit + tube;
@@ -57,15 +58,24 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
   if (pageOf !== filterKey) {
     // Another filter starts at the first page; the old position has no meaning there.
     setPageOf(filterKey);
-    setEarlier([]);
-    setAfter(0);
+    pages.reset();
     setChosen(new Set());
   }
   const path = withQuery("/s/" + server + "/jobs", {
-    tube, state: filters.state || "any", after, limit, min_age: filters.min_age, max_age: filters.max_age, min_pri: filters.min_pri, max_pri: filters.max_pri, body: filters.body,
+    tube, state: filters.state || "any", after: pages.at, limit, min_age: filters.min_age, max_age: filters.max_age, min_pri: filters.min_pri, max_pri: filters.max_pri, body: filters.body,
   });
   const source = useData(pageOf === filterKey ? path : null);
   const rows = source.data?.jobs ?? [];
+  const next = source.data?.next || null;
+  const isSearching = rows.length === 0 && next !== null;
+  useEffect(() => {
+    if (isSearching) pages.goOn(next);
+  }, [source.data]);
+  const reload = () => {
+    pages.again();
+    source.reload();
+  };
+  useEndedOperations(reload);
   const selectable = may(session, "kick");
   const onChoose = (ids, replace) =>
     setChosen((old) => {
@@ -75,24 +85,15 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
       return next;
     });
   const columns = useMemo(() => columnsOf(server, chosen, rows, onChoose, selectable), [server, chosen, rows, selectable]);
-  useEffect(() => setChosen(new Set()), [after]);
+  useEffect(() => setChosen(new Set()), [pages.begin]);
   const set = (key) => (value) => onFilters({ ...filters, [key]: value });
   const bulk = (kind, button, danger) => () =>
     openAction({
       kind, button, danger, tube, title: button + " " + counted(chosen.size, "job") + " of " + tube, arguments: { ids: [...chosen] },
       note: kind === "delete" ? "The jobs are deleted. This cannot be undone." : null,
-      done: () => { setChosen(new Set()); source.reload(); },
+      done: () => { setChosen(new Set()); reload(); },
     });
   const isFiltered = FILTERS.some((key) => filters[key] && filters[key] !== "any");
-  const turn = (next) => {
-    if (next) {
-      setEarlier((old) => [...old, after]);
-      setAfter(source.data.next);
-    } else {
-      setAfter(earlier[earlier.length - 1]);
-      setEarlier((old) => old.slice(0, -1));
-    }
-  };
   return html`<div class=${"job-table" + (fill ? " job-table-fill" : "")}>
     <${FilterBar} label="Filter jobs">
       ${before}
@@ -106,7 +107,7 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
           <${FilterText} label="Max. priority" type="number" value=${filters.max_pri ?? ""} onChange=${set("max_pri")} />`
         : html`<button type="button" class="button" onClick=${() => setMore(true)}>Age and priority</button>`}
       <${FilterSelect} label="Page" value=${limit} onChange=${setLimit} options=${LIMITS} />
-      <button type="button" class="button" onClick=${source.reload}>Reload</button>
+      <button type="button" class="button" onClick=${reload}>Reload</button>
     <//>
     ${source.data?.exact === false && html`<p class="hint">This server cannot list jobs. Only jobs near the heads of its queues are shown.</p>`}
     <div class="bulk-bar" hidden=${chosen.size === 0} role="group" aria-label="Chosen jobs">
@@ -117,17 +118,15 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
       <button class="link-button" onClick=${() => setChosen(new Set())}>Choose none</button>
     </div>
     ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
-    ${!source.data && !source.error && html`<${Loading} text="Searching" />`}
-    ${source.data && html`<${DataTable} label=${"Jobs of " + tube} fill=${fill && rows.length > 0} columns=${columns}
+    ${(isSearching || (!source.data && !source.error)) && html`<${Loading}
+      text=${pages.at > pages.begin ? "Searching, up to job " + longNumber(pages.at) : "Searching"} />`}
+    ${source.data && !isSearching && html`<${DataTable} label=${"Jobs of " + tube} fill=${fill && rows.length > 0} columns=${columns}
       rows=${rows} rowKey=${(row) => row.id}
       rowClass=${(row) => (chosen.has(row.id) ? "row-chosen" : null)}
       empty=${isFiltered
         ? html`<${Empty} title="No job matches.">Jobs whose state, age, priority and body match the filter appear here.<//>`
         : html`<${Empty} title="No jobs.">Jobs appear here when a client puts them into this tube.<//>`} />`}
-    ${source.data && (earlier.length > 0 || source.data.next !== 0) && html`<nav class="pager" aria-label="Pages of jobs">
-      <button class="button small" disabled=${earlier.length === 0} onClick=${() => turn(false)}>Previous</button>
-      <span>Page ${earlier.length + 1}</span>
-      <button class="button small" disabled=${source.data.next === 0} onClick=${() => turn(true)}>Next</button>
-    </nav>`}
+    <${Pager} pages=${pages} following=${isSearching ? null : next} label="Pages of jobs" backwards="Previous"
+      forwards="Next" />
   </div>`;
 }
