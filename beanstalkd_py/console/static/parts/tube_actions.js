@@ -40,4 +40,11 @@ export const truncateTube = (tube) => ({
   note: "All ready, delayed and buried jobs of the tube are deleted. This cannot be undone.",
 });
 
+/* `message` is an ended job of the history: {tube, key, offset}. */
+export const putAgain = ({ tube, key, offset }) => ({
+  kind: "undelete", title: "Put job " + key + " again", button: "Put again", arguments: { tube, key, offset },
+  note: "The job is put with its body, priority, delay and time to run, as a new job.",
+  fields: [{ name: "to_tube", label: "Into the tube", value: tube, list: "tube-names" }],
+});
+
 export const rateField = { name: "rate", label: "Jobs per second", type: "number", optional: true, min: 0.1, value: "50", hint: "Empty: as fast as the server can." };
