@@ -1,15 +1,16 @@
-import { html, useMemo, useState } from "/static/preact.js";
+import { html, useEffect, useMemo, useState } from "/static/preact.js";
 import { useData, withQuery } from "/static/api.js";
-import { counted } from "/static/formatting.js";
+import { counted, longNumber } from "/static/formatting.js";
 import { navigate, pathOf } from "/static/route.js";
 import { may, useSession } from "/static/session.js";
 import { useAction } from "/static/parts/action_dialog.js";
 import { FilterBar, FilterSelect, FilterText, TubeNames } from "/static/parts/filters.js";
 import { JobBody, bodyLine } from "/static/parts/job_body.js";
-import { Empty, WhenLoaded } from "/static/parts/notices.js";
+import { Empty, Failure, Loading, WhenLoaded } from "/static/parts/notices.js";
+import { Pager, usePages } from "/static/parts/paging.js";
 import { Facts, Page, Section } from "/static/parts/page.js";
 import { DataTable, sortRows, useSort } from "/static/parts/table.js";
-import { rateField } from "/static/parts/tube_actions.js";
+import { putAgain, rateField } from "/static/parts/tube_actions.js";
 import { DateTime, State, countOf } from "/static/parts/values.js";
 
 const EVENTS = ["", "deleted", "truncated", "expired", "moved", "dead-lettered", "discarded"].map((one) => [one, one || "Any end"]);
@@ -37,67 +38,78 @@ function Topics({ server, topics }) {
   <//>`;
 }
 
-function Messages({ server, path, pager }) {
-  const source = useData(path);
+/* Ended jobs, newest first. Another query needs another `key`, so that it begins at its first page. */
+function Messages({ server, wanted }) {
+  const pages = usePages(null);
+  const source = useData(withQuery("/s/" + server + "/history/messages", { ...wanted, limit: LIMIT, before: pages.at }));
+  const messages = source.data?.messages ?? [];
+  const next = source.data?.next ?? null;
+  const isSearching = messages.length === 0 && next !== null;
+  useEffect(() => {
+    if (isSearching) pages.goOn(next);
+  }, [source.data]);
+  const session = useSession();
+  const openAction = useAction();
   const [opened, setOpened] = useState(null);
   const columns = useMemo(() => [
     { key: "key", label: "Job", cell: (row) => html`<button class="group-toggle" aria-expanded=${opened === row.offset}
       onClick=${() => setOpened(opened === row.offset ? null : row.offset)}><span class="caret"
       aria-hidden="true"></span><span class="job-id">${row.key}</span></button>` },
+    ...(wanted.tube ? [] : [{ key: "tube", label: "Tube", cell: (row) => html`<span class="tube-name">${row.tube}</span>` }]),
     { key: "event", label: "End", cell: (row) => html`<${State} state=${row.event} />` },
     { key: "stored", label: "Stored", cell: (row) => html`<${DateTime} epoch=${row.stored} />` },
     { key: "reserves", label: "Reserves", numeric: true, hide: "narrow", cell: (row) => row.properties?.reserves ?? "–" },
     { key: "body", label: "Body", hide: "narrow", className: "cell-body", cell: (row) => html`<span class="mono">
       ${bodyLine(row.body, 80)}</span>` },
   ], [opened]);
-  const renderRow = (row, at, width) => row.detailsOf && html`<tr key=${"details " + row.detailsOf.offset}
+  const renderRow = (row, at, width) => row.detailsOf && html`<tr key=${"details " + row.detailsOf.offset} data-row=${at}
     class="row-details"><td colspan=${width}>
       <div class="message-details">
         <${JobBody} body=${row.detailsOf.body} />
         <${Facts} values=${{ offset: row.detailsOf.offset, ...row.detailsOf.properties }} />
-        <p><a href=${pathOf(server, "jobs", String(row.detailsOf.key))}>Open job ${row.detailsOf.key}</a></p>
+        <p class="buttons">
+          ${row.detailsOf.key && may(session, "undelete") && html`<button class="button small"
+            onClick=${() => openAction(putAgain(row.detailsOf))}>Put again</button>`}
+          <a href=${pathOf(server, "jobs", String(row.detailsOf.key))}>Open job ${row.detailsOf.key}</a></p>
       </div></td></tr>`;
-  return html`<${WhenLoaded} source=${source}>${(data) => html`
-    <${DataTable} label="Ended jobs" columns=${columns}
-      rows=${data.messages.flatMap((one) => (one.offset === opened ? [one, { detailsOf: one }] : [one]))}
+  return html`
+    ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
+    ${(isSearching || (!source.data && !source.error)) && html`<${Loading}
+      text=${pages.at !== pages.begin ? "Searching, back to offset " + longNumber(pages.at) : "Searching"} />`}
+    ${source.data && !isSearching && html`<${DataTable} label="Ended jobs" columns=${columns}
+      rows=${messages.flatMap((one) => (one.offset === opened ? [one, { detailsOf: one }] : [one]))}
       rowKey=${(row) => row.offset} renderRow=${renderRow}
-      empty=${html`<${Empty} title="No ended job matches.">Ended jobs of this tube appear here if key, end and time match.<//>`} />
-    ${pager(data.next)}`}<//>`;
+      empty=${html`<${Empty} title="No ended job matches.">Ended jobs appear here if tube, key, end and time match.<//>`} />`}
+    <${Pager} pages=${pages} following=${isSearching ? null : next} label="Pages of the history" backwards="Newer"
+      forwards="Older" />`;
 }
 
 export function HistoryPage({ server, query }) {
   const session = useSession();
   const openAction = useAction();
   const topics = useData("/s/" + server + "/history/topics");
-  const [positions, setPositions] = useState([]);
   const { tube = "", key = "", from = "", to = "", event = "" } = query;
-  const set = (name) => (value) => {
-    setPositions([]);
+  const set = (name) => (value) =>
     navigate(pathOf(server, "history", null, { ...query, [name]: value }), { replace: true });
-  };
-  const before = positions[positions.length - 1];
-  const path = withQuery("/s/" + server + "/history/messages", { tube, key, from: epochOf(from), to: epochOf(to), event, limit: LIMIT, before });
+  const wanted = { tube, key, from: epochOf(from), to: epochOf(to), event };
+  const isFiltered = Boolean(tube || key || from || to || event);
+  const filters = [event && "the end " + event, key && "the key " + key].filter(Boolean);
   const replay = () => openAction({
     kind: "replay", button: "Replay", title: "Replay ended jobs of " + tube, tube,
-    note: "The ended jobs of this time are put again, as new jobs.",
+    note: "The ended jobs of this time" + (filters.length ? " with " + filters.join(" and ") : "") + " are put again, as new jobs.",
     fields: [
       { name: "from", label: "From", type: "time", value: from, optional: true, half: true, hint: "In the time zone of this browser." },
       { name: "to", label: "To", type: "time", value: to, optional: true, half: true },
       { name: "to_tube", label: "Into the tube", value: tube, list: "tube-names" },
       rateField,
     ],
-    build: (values) => ({ tube, from: epochOf(values.from), to: epochOf(values.to), to_tube: values.to_tube, rate: values.rate }),
+    build: (values) => ({
+      tube, from: epochOf(values.from), to: epochOf(values.to), event: event || null, key: key || null, to_tube: values.to_tube, rate: values.rate,
+    }),
   });
-  const pager = (next) =>
-    (positions.length > 0 || next != null) && html`<nav class="pager" aria-label="Pages of the history">
-      <button class="button small" disabled=${!positions.length}
-        onClick=${() => setPositions((old) => old.slice(0, -1))}>Newer</button>
-      <span>Page ${positions.length + 1}</span>
-      <button class="button small" disabled=${next == null}
-        onClick=${() => setPositions((old) => [...old, next])}>Older</button></nav>`;
   return html`<${Page} title=${tube ? html`History of <span class="tube-name">${tube}</span>` : "History"}
     trail=${tube ? { href: pathOf(server, "history"), text: "History" } : null} label=${tube ? "History of " + tube : "History"}
-    badges=${!tube && topics.data && html`<span class="page-note">
+    badges=${!isFiltered && topics.data && html`<span class="page-note">
       ${counted(topics.data.topics.reduce((sum, one) => sum + one.messages, 0), "ended job")}</span>`}
     actions=${tube && may(session, "replay") && html`<button class="button" onClick=${replay}>Replay</button>`}>
     <${TubeNames} id="tube-names" also=${(topics.data?.topics ?? []).slice(0, 200).map((one) => one.tube)} />
@@ -109,8 +121,9 @@ export function HistoryPage({ server, query }) {
       <${FilterText} label="To" type="datetime-local" value=${to} onChange=${set("to")} />
       <${FilterSelect} label="End" value=${event} onChange=${set("event")} options=${EVENTS} />
     <//>
-    ${tube || key
-      ? html`<${Section} title="Ended jobs" flush=${true}><${Messages} server=${server} path=${path} pager=${pager} /><//>`
+    ${isFiltered
+      ? html`<${Section} title="Ended jobs" flush=${true}><${Messages} key=${JSON.stringify(wanted)} server=${server}
+        wanted=${wanted} /><//>`
       : html`<${WhenLoaded} source=${topics}>${(data) => html`<${Topics} server=${server} topics=${data.topics} />`}<//>`}
   <//>`;
 }

@@ -69,7 +69,7 @@ function HeaderCell({ column, sort, onSort }) {
 }
 
 function moveFocus(container, event, count, scrollToRow, wanted) {
-  if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input:not([type=checkbox]), select, textarea")) return;
+  if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input:not([type=checkbox]), select, textarea, pre")) return;
   const pageRows = Math.max(1, Math.floor(container.clientHeight / ROW_HEIGHT) - 2);
   const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: pageRows, PageUp: -pageRows, Home: -count, End: count };
   const move = moves[event.key];
