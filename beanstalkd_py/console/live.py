@@ -186,8 +186,6 @@ class Live:
             "id": stats.get("id", ""),
             "features": {
                 "list_jobs": "list-jobs" in features,
-                "truncate": "truncate" in features,
-                "move": "move" in features,
                 "control": has_control,
                 "history": self._target.history is not None,
                 "replication": has_control,

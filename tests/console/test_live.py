@@ -134,7 +134,7 @@ def test_features(either: Server, visitor: Visitor) -> None:
     with visitor.events() as events:
         features = events.until("hello")["features"]
     is_ours = features["control"]
-    for name in ("list_jobs", "move", "truncate", "schedules", "policies", "connections"):
+    for name in ("list_jobs", "schedules", "policies", "connections"):
         assert features[name] == is_ours
     assert not features["history"]
 

@@ -1,7 +1,7 @@
 import { html, useRef, useState } from "/static/preact.js";
 import { useData } from "/static/api.js";
 import { shortNumber, shortRate } from "/static/formatting.js";
-import { useLive } from "/static/live.js";
+import { useEndedOperations, useLive } from "/static/live.js";
 import { encodePart, pathOf } from "/static/route.js";
 import { may, useSession } from "/static/session.js";
 import { useAction } from "/static/parts/action_dialog.js";
@@ -40,7 +40,7 @@ function useTubeSamples(live, tube) {
   return kept;
 }
 
-function Actions({ tube, row, features, onDone }) {
+function Actions({ tube, row, onDone }) {
   const session = useSession();
   const openAction = useAction();
   const button = (action, text, style = "") =>
@@ -50,8 +50,8 @@ function Actions({ tube, row, features, onDone }) {
     ${button(putJob(tube), "Put")}
     ${button(kickTube(tube, row?.buried ?? 0), "Kick")}
     ${row?.pausedS > 0 ? button(resumeTube(tube), "End pause") : button(pauseTube(tube), "Pause")}
-    ${features?.move && button(moveJobs(tube), "Move")}
-    ${features?.truncate && button(truncateTube(tube), "Truncate", "danger-outline")}`;
+    ${button(moveJobs(tube), "Move")}
+    ${button(truncateTube(tube), "Truncate", "danger-outline")}`;
 }
 
 export function TubePage({ server, name, features }) {
@@ -60,11 +60,7 @@ export function TubePage({ server, name, features }) {
   const samples = useTubeSamples(live, name);
   const details = useData("/s/" + server + "/tubes/" + encodePart(name), { everyS: 10 });
   const [filters, setFilters] = useState({});
-  const [round, setRound] = useState(0);
-  const onDone = () => {
-    details.reload();
-    setRound((value) => value + 1);
-  };
+  useEndedOperations(details.reload);
   const missing = live?.survey && !row && details.error?.status === 404;
   const trail = { href: pathOf(server, "tubes"), text: "Tubes" };
   const title = html`<span class="tube-name">${name}</span>`;
@@ -74,7 +70,7 @@ export function TubePage({ server, name, features }) {
   }
   const numbers = row ?? {};
   return html`<${Page} title=${title} label=${name} trail=${trail} badges=${row && html`<${TubeBadges} tube=${row} />`}
-    actions=${html`<${Actions} tube=${name} row=${row} features=${features} onDone=${onDone} />`}>
+    actions=${html`<${Actions} tube=${name} row=${row} onDone=${details.reload} />`}>
     <${TubeNames} id="tube-names" />
     <${Figures}>
       <${Figure} label="Ready"><${Count} value=${numbers.ready} zero=${false} /><//>
@@ -118,7 +114,7 @@ export function TubePage({ server, name, features }) {
     </div>
     <${Section} title="Jobs" flush=${true}
       actions=${html`<a href=${pathOf(server, "jobs", null, { tube: name })}>Open the job list</a>`}>
-      <${JobTable} key=${round} server=${server} tube=${name} filters=${filters} onFilters=${setFilters} />
+      <${JobTable} server=${server} tube=${name} filters=${filters} onFilters=${setFilters} />
     <//>
   <//>`;
 }
