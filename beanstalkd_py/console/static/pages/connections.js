@@ -11,21 +11,21 @@ import { TubeLink } from "/static/parts/values.js";
 
 const LIMIT = 1000;
 const ROLES = [["", "All connections"], ["waiting", "Waiting for a job"], ["holding", "Holding jobs"], ["idle", "Neither"]];
-const waits = (row) => row.waiting !== false && row.waiting != null;
 const ROLE_TESTS = {
-  waiting: waits,
-  holding: (row) => row.reserved?.length > 0,
-  idle: (row) => !waits(row) && !row.reserved?.length,
+  waiting: (row) => row.waiting,
+  holding: (row) => row.holds > 0,
+  idle: (row) => !row.waiting && row.holds === 0,
 };
 
 const columnsOf = (server) => [
   { key: "address", label: "Address", width: 190, narrowWidth: 150, cell: (row) => html`<span class="mono"
     title=${"Connection " + row.id}>${row.address}</span>` },
-  { key: "waiting", label: "Waits", width: 100, numeric: true, sortBy: (row) => (waits(row) ? (row.waiting === true ? 0 : row.waiting) : -1), cell: (row) => html`<${Waiting} value=${row.waiting} />` },
-  { key: "reserved", label: "Holds jobs", width: 230, sortBy: (row) => row.reserved?.length ?? 0, cell: (row) => html`<${JobLinks} server=${server}
-    ids=${row.reserved ?? []} />` },
-  { key: "watched", label: "Watches", className: "cell-name", sortBy: (row) => (row.watched ?? []).join(), cell: (row) => html`<${TubeLinks} server=${server}
-    tubes=${row.watched ?? []} />` },
+  { key: "waiting", label: "Waits", width: 100, numeric: true, sortBy: (row) => (row.waiting ? (row.waits_s ?? Infinity) : -1), cell: (row) => html`<${Waiting} waits=${row.waiting}
+    seconds=${row.waits_s} />` },
+  { key: "reserved", label: "Holds jobs", width: 230, sortBy: (row) => row.holds, cell: (row) => html`<${JobLinks} server=${server}
+    ids=${row.reserved} count=${row.holds} />` },
+  { key: "watched", label: "Watches", className: "cell-name", sortBy: (row) => row.watched.join(), cell: (row) => html`<${TubeLinks} server=${server}
+    tubes=${row.watched} count=${row.watching} />` },
   { key: "used", label: "Puts into", width: 180, hide: "narrow", cell: (row) => row.used && html`<${TubeLink} server=${server}
     tube=${row.used} />` },
 ];
