@@ -14,10 +14,10 @@ export const whenLoggedOut = (callback) => {
   onLoggedOut = callback;
 };
 
-/* Show the login page if the session has ended. An EventSource does not report the status of its reply. */
+/* Find out whether the session has ended. An EventSource does not report the status of its reply. */
 export async function checkSession() {
   const session = await get("/session").catch(() => null);
-  if (session?.login && session.user === null) onLoggedOut();
+  if (session && session.role === null) onLoggedOut();
 }
 
 async function request(path, options) {

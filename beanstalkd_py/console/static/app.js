@@ -33,6 +33,8 @@ import { TubesPage } from "/static/pages/tubes.js";
 const MissingPage = () => html`<${Page} title="No such page">
   <${Empty}>The address belongs to no page of the console. <a href="/">Go to the overview</a><//><//>`;
 
+const SESSION_PAUSE_MS = 3000;
+
 /* The component of each page, its title, and the feature that it needs. */
 const PAGES = {
   overview: [OverviewPage, "Overview"],
@@ -92,10 +94,20 @@ function Trouble() {
     <b>The server cannot be reached.</b> ${live.trouble}. The console tries again, and the values below are old.</p></div>`;
 }
 
+/* A proxy has named a user whom the console does not know, so a login would not help. */
+const RefusedPage = ({ onRetry }) => html`<main class="alone"><h1 class="hidden">Console</h1>
+  <${Failure} error=${{ message: "Your user has no access to this console. An administrator can add it to the file of users." }}
+    retry=${onRetry} /></main>`;
+
 const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
 
 function Layout({ route, session, theme, onTheme, onLogout }) {
-  const server = session.servers.some((one) => one.index === route.server) ? route.server : (session.servers[0]?.index ?? 0);
+  // A page without a server, as the audit log, keeps that of the page before.
+  const lastServer = useRef(null);
+  const exists = (server) => session.servers.some((one) => one.index === server);
+  if (exists(route.server)) lastServer.current = route.server;
+  else if (!exists(lastServer.current)) lastServer.current = session.servers[0]?.index ?? 0;
+  const server = lastServer.current;
   const [live, setLive] = useState(null);
   const [dialog, setDialog] = useState(null);
   const [action, setAction] = useState(null);
@@ -104,7 +116,10 @@ function Layout({ route, session, theme, onTheme, onLogout }) {
     const state = new Live(server);
     state.start();
     setLive(state);
-    return () => state.stop();
+    return () => {
+      state.stop();
+      setAction(null);
+    };
   }, [server]);
   useEffect(() => setMenu(false), [route]);
   const pagePath = pathOf(route.server ?? 0, route.page, route.name);
@@ -166,7 +181,16 @@ function App() {
     setSession((old) => ({ ...old, user: null }));
     navigate("/login");
   }, []);
-  useEffect(() => whenLoggedOut(() => setSession((old) => old && { ...old, login: true, user: null })), []);
+  useEffect(() => {
+    let isPausing = false;
+    // The server says whether a login helps. Requests that fail meanwhile, or soon after, do not ask again.
+    whenLoggedOut(() => {
+      if (isPausing) return;
+      isPausing = true;
+      setTimeout(() => { isPausing = false; }, SESSION_PAUSE_MS);
+      get("/session").then(setSession, () => {});
+    });
+  }, []);
   const needsLogin = session?.login && session.user === null;
   useEffect(() => {
     if (needsLogin && route.page !== "login") navigate(pathOf(null, "login", null, { next: location.pathname + location.search }), { replace: true });
@@ -177,6 +201,7 @@ function App() {
   }, [needsLogin, session, route]);
   if (error) return html`<main class="alone"><h1 class="hidden">Console</h1><${Failure} error=${error} retry=${load} /></main>`;
   if (!session) return html`<main class="alone"><h1 class="hidden">Console</h1><${Loading} /></main>`;
+  if (session.role === null && !session.login) return html`<${RefusedPage} onRetry=${load} />`;
   if (needsLogin || route.page === "login") return html`<${LoginPage} onSession=${setSession} />`;
   return html`<${SessionContext.Provider} value=${session}><${ToastProvider}>
     <${Layout} route=${route} session=${session} theme=${theme} onTheme=${onTheme} onLogout=${onLogout} />
