@@ -1,6 +1,6 @@
 /* All tubes: filter, sort, groups, badges, sparklines. */
 import { html, useMemo, useState } from "/static/preact.js";
-import { counted } from "/static/formatting.js";
+import { counted, longNumber } from "/static/formatting.js";
 import { useLive } from "/static/live.js";
 import { navigate, pathOf } from "/static/route.js";
 import { FilterBar, FilterSelect, FilterText } from "/static/parts/filters.js";
@@ -52,11 +52,13 @@ function groupRows(tubes, separator, columns, sort, opened) {
     let group = groups.get(name);
     if (!group) {
       group = { tube: name + "*", group: name, members: [], oldestReadyS: null };
-      SUMMED.forEach((key) => { group[key] = 0; });
+      SUMMED.forEach((key) => { group[key] = null; });
       groups.set(name, group);
     }
     group.members.push(tube);
-    SUMMED.forEach((key) => { group[key] += tube[key] ?? 0; });
+    SUMMED.forEach((key) => {
+      if (tube[key] != null) group[key] = (group[key] ?? 0) + tube[key];
+    });
     if (tube.oldestReadyS != null) group.oldestReadyS = Math.max(group.oldestReadyS ?? 0, tube.oldestReadyS);
   }
   const top = [...single];
@@ -148,7 +150,7 @@ export function TubesPage({ server, query }) {
   const total = live.tubes.size;
   return html`<${Page} title="Tubes" fill=${true}
     badges=${html`<span class="page-note" role="status">
-      ${filtered.length === total ? counted(total, "tube") : counted(filtered.length, "tube") + " of " + counted(total, "")}</span>`}>
+      ${filtered.length === total ? counted(total, "tube") : counted(filtered.length, "tube") + " of " + longNumber(total)}</span>`}>
     <${FilterBar} label="Filter tubes">
       <${FilterText} label="Name" value=${text} onChange=${(value) => select({ filter: value })} search=${true}
         placeholder="part of the name, or mails.*" delayMs=${80} />

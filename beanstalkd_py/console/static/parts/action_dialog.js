@@ -1,5 +1,5 @@
 /* The dialog of an operation. It first asks the server for the number of affected jobs (dry run), and
-   enables the button when the answer is shown.
+   enables the button when the answer is shown, unless it would change nothing.
    An action is {kind, title, button, arguments, fields, danger, tube, note, done(operation)}. A field is
    {name, label, type, value, hint, optional, options}; types: text, number, time, body, select, states. */
 import { createContext, html, useContext, useEffect, useMemo, useState } from "/static/preact.js";
@@ -92,7 +92,7 @@ export function ActionDialog({ action, server, onClose }) {
 
   const current = complete && dry.of === request;
   const mustType = DESTRUCTIVE.has(action.kind) && current && dry.count > TYPED_FROM && Boolean(action.tube);
-  const ready = current && !dry.error && (!mustType || typed === action.tube) && !sending;
+  const ready = current && !dry.error && dry.count !== 0 && (!mustType || typed === action.tube) && !sending;
 
   const submit = async (event) => {
     event.preventDefault();

@@ -1,5 +1,5 @@
 /* Fields of a filter bar. */
-import { html, useEffect, useState } from "/static/preact.js";
+import { html, useEffect, useRef, useState } from "/static/preact.js";
 import { useLiveOnce } from "/static/live.js";
 
 const TYPING_MS = 300;
@@ -10,10 +10,13 @@ export const FilterBar = ({ label, children }) => html`<form class="filters" rol
 /* A text field that reports its value after a pause in typing, or at Enter. */
 export function FilterText({ label, value, onChange, search = false, placeholder = null, type = "text", size = null, list = null, delayMs = TYPING_MS }) {
   const [text, setText] = useState(value);
+  // Another field may have changed since this one began to wait.
+  const latest = useRef(onChange);
+  latest.current = onChange;
   useEffect(() => setText(value), [value]);
   useEffect(() => {
     if (text === value) return undefined;
-    const timer = setTimeout(() => onChange(text), delayMs);
+    const timer = setTimeout(() => latest.current(text), delayMs);
     return () => clearTimeout(timer);
   }, [text]);
   return html`<label class=${"filter" + (search ? " filter-search" : "")}><span>${label}</span>

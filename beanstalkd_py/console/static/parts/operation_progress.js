@@ -16,5 +16,5 @@ export function Progress({ operation }) {
 
 export const OperationProgress = ({ operation }) =>
   html`<div class="operation"><p><b>${operation.kind}</b> <span class="tube-name">
-    ${operation.target}</span> <span class="faint">by ${operation.user ?? "anybody"}</span></p>
+    ${operation.target}</span> <span class="faint">by ${operation.user || "anybody"}</span></p>
     <${Progress} operation=${operation} /></div>`;
