@@ -1,0 +1,270 @@
+"""Pages of the console in a real browser: bodies, searches, history, keys, changes by others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from console.browsing import Tab, chromium, console, tab
+from console.consoles import Visitor, users_file
+from playwright.sync_api import Browser, Locator, Route
+from processes import eventually
+from servers import Server, ours
+from wire import in_tube
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+BINARY = b"\xff\x00\xfe"
+HEX = "ff 00 fe"
+PAGE_ROWS = 100
+LONG_S = 30.0
+OPERATION = {"id": 1, "kind": "move", "target": "x", "begun": 1.0, "ended": None, "done": 1}
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Ids of jobs. `text` is ready, the others of the tube mails are what their names say."""
+
+    finished: list[int]
+    text: int
+    buried: int
+    reserved: int
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("server")
+    for name in ("log", "history"):
+        (folder / name).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder))  # of replays
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    options = ("-b", folder / "log", "--history", folder / "history")
+    with ours(*options, "--control", folder / "control") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def jobs(server: Server) -> Iterator[Jobs]:
+    with server.connect() as client:
+        finished = []
+        for tube, count in ((b"finished", PAGE_ROWS + 1), (b"other", 1)):
+            client.ask(b"use %b\r\n" % tube)
+            finished += [client.put(BINARY) for _ in range(count)]
+        client.ask_each([b"delete %d\r\n" % job for job in finished])
+        in_tube(client, b"mails")
+        buried = client.put(BINARY)
+        client.bury(buried)
+        reserved = client.put(b"held")
+        assert client.reserve() == reserved
+        yield Jobs(finished, client.put(b"to ann"), buried, reserved)
+
+
+@pytest.fixture(scope="module")
+def url(server: Server, folder: Path, jobs: Jobs) -> Iterator[str]:
+    options = ("-b", folder / "log", "--history", folder / "history")
+    address = ("--addr", f"127.0.0.1:{server.port}", "--control", folder / "control")
+    with console(*map(str, (*address, *options)), "--role", "admin") as found:
+        visitor = visitor_of(found)
+        query = {"tube": "finished", "limit": 500}
+        count = len(jobs.finished) - 1
+        assert eventually(
+            lambda: len(visitor.ok("s/0/history/messages", **query)["messages"]) == count, LONG_S
+        )
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser, url: str) -> Iterator[Tab]:
+    with tab(browser, url) as opened:
+        yield opened
+
+
+def visitor_of(url: str) -> Visitor:
+    return Visitor(urlsplit(url).port or 0)
+
+
+def button(page: Tab, name: str) -> Locator:
+    return page.page.get_by_role("button", name=name, exact=True)
+
+
+def query_of(route: Route) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(route.request.url).query)
+
+
+def test_binary_bodies(page: Tab, jobs: Jobs) -> None:
+    page.open(f"/s/0/jobs/{jobs.buried}")
+    page.wait_for_text(HEX)
+    page.open("/s/0/dead-letters?tube=mails")
+    page.page.get_by_text("Example of a body").click()
+    page.wait_for_text(HEX)
+    page.open("/s/0/history?tube=other")
+    button(page, str(jobs.finished[-1])).click()
+    page.wait_for_text(HEX)
+    page.open(f"/s/0/jobs/{jobs.text}")
+    page.wait_for_text("to ann")
+    button(page, "Hex").click()
+    page.wait_for_text(b"to ann".hex(" "))
+
+
+def test_a_search_goes_on_until_it_finds_something(page: Tab, jobs: Jobs) -> None:
+    """The server has ended a page before it found a job."""
+    begins, held = [], []
+
+    def answer(route: Route) -> None:
+        (after,) = query_of(route)["after"]
+        begins.append(int(after))
+        if after == "0":
+            route.fulfill(json={"jobs": [], "next": 99, "exact": True})
+        else:
+            held.append(route)
+
+    page.page.route("**/api/s/0/jobs?*", answer)
+    page.open("/s/0/jobs?tube=mails&state=buried")
+    page.wait_for_text("Searching, up to job 99")
+    assert "No job matches" not in page.text()
+    held.pop().continue_()
+    page.page.get_by_role("link", name=str(jobs.buried)).wait_for()
+    button(page, "Reload").click()
+    page.wait_for_text("Searching, up to job 99")
+    held.pop().fulfill(json={"jobs": [], "next": 0, "exact": True})
+    page.wait_for_text("No job matches")
+    assert begins == [0, 99, 0, 99]
+
+    def answer_of_history(route: Route) -> None:
+        if "before" in query_of(route):
+            route.continue_()
+        else:
+            route.fulfill(json={"messages": [], "next": 10**12})
+
+    page.page.route("**/history/messages?*", answer_of_history)
+    page.open("/s/0/history?tube=other&event=deleted")
+    button(page, str(jobs.finished[-1])).wait_for()
+
+
+def test_pages_and_keys_of_the_history(page: Tab, jobs: Jobs) -> None:
+    page.open("/s/0/history?tube=finished")
+    rows = page.page.locator("main tbody .group-toggle")
+    rows.first.click()
+    focus = "document.activeElement"
+    page.page.keyboard.press("ArrowDown")
+    page.page.wait_for_function(f"{focus}.matches('.row-details *')")
+    page.page.keyboard.press("ArrowDown")
+    page.page.wait_for_function(
+        f"name => {focus}.textContent === name", arg=rows.nth(1).inner_text()
+    )
+    page.page.locator(".row-details pre").focus()
+    page.page.keyboard.press("ArrowDown")
+    page.page.wait_for_timeout(100)
+    assert page.page.evaluate(f"{focus}.tagName") == "PRE"
+    button(page, "Older").click()
+    page.wait_for_text("Page 2")
+    button(page, str(jobs.finished[0])).wait_for()
+    page.page.get_by_role("navigation", name="Breadcrumb").get_by_role("link").click()
+    page.page.get_by_role("link", name="other").click()
+    button(page, str(jobs.finished[-1])).wait_for()
+    assert "Page 2" not in page.text()
+    page.open("/s/0/history?event=deleted")  # of all tubes
+    button(page, str(jobs.finished[-1])).wait_for()
+
+
+def test_jobs_of_the_history_are_put_again(page: Tab, server: Server, jobs: Jobs) -> None:
+    job = jobs.finished[7]
+    dialog = page.page.get_by_role("dialog")
+    page.open(f"/s/0/history?tube=finished&event=deleted&key={job}")
+    button(page, str(job)).wait_for()
+    button(page, "Replay").click()
+    dialog.get_by_text(f"with the end deleted and the key {job} are put").wait_for()
+    dialog.get_by_label("Into the tube").fill("replayed")
+    dialog.get_by_text("Put 1 job of 3 bytes").wait_for()
+    dialog.get_by_role("button", name="Replay").click()
+    page.page.get_by_text("Put 1 job of finished into replayed").wait_for()
+    button(page, str(job)).click()
+    button(page, "Put again").click()
+    dialog.get_by_label("Into the tube").fill("again")
+    dialog.get_by_role("button", name="Put again").click()
+    page.page.get_by_text(f"Put job {job} into again, as job").wait_for()
+    page.open(f"/s/0/jobs/{job}")
+    page.wait_for_text("ended: deleted")
+    assert "Statistics" not in page.text()
+    button(page, "Put again").click()
+    dialog.get_by_text(f"Put job {job} of 3 bytes into finished").wait_for()
+    with server.connect() as client:
+        for tube in (b"replayed", b"again"):
+            client.ask(b"use %b\r\n" % tube)
+            assert client.ask(b"peek-ready\r\n").endswith(BINARY + b"\r\n")
+
+
+def test_pages_follow_operations(page: Tab, server: Server, url: str, jobs: Jobs) -> None:
+    """Operations of others change a page. There is no button for what cannot be done."""
+    with server.connect() as client:
+        client.ask(b"use late\r\n")
+        late = client.put(b"late")
+        client.bury(late)
+    page.open("/s/0/jobs?tube=late&state=buried")
+    page.page.get_by_role("link", name=str(late)).wait_for()
+    page.page.wait_for_selector(".connection:text-is('Live')")
+    visitor_of(url).run("kick", tube="late", count=1)
+    page.wait_for_text("No job matches")
+    page.open(f"/s/0/jobs/{late}")
+    button(page, "Delete").wait_for()
+    page.open(f"/s/0/jobs/{jobs.reserved}")
+    page.wait_for_text("Holder")
+    assert button(page, "Delete").count() == button(page, "Bury").count() == 0
+    page.open("/s/0/tubes/late")
+    button(page, "Kick").click()
+    dialog = page.page.get_by_role("dialog")
+    dialog.get_by_text("Make 0 delayed jobs").wait_for()
+    assert dialog.get_by_role("button", name="Kick").is_disabled()
+
+    lists = [[OPERATION]]
+
+    def answer(route: Route) -> None:
+        data = json.dumps({"operations": lists.pop() if lists else []})
+        body = f"retry: 500\n\nevent: operations\ndata: {data}\n\n"
+        route.fulfill(body=body, content_type="text/event-stream")
+
+    page.page.route("**/live", answer)
+    page.open("/s/0")
+    running = page.page.locator(".nav-link", has_text="Operations").locator(".nav-count")
+    running.wait_for()
+    running.wait_for(state="detached")  # the console was restarted
+
+
+def test_servers_and_users(browser: Browser, server: Server, tmp_path: Path) -> None:
+    """The audit log keeps the server, and a user whom the console does not know gets no login."""
+    addresses = ("--addr", f"127.0.0.1:{server.port}") * 2
+    users = ("--users", str(users_file(tmp_path)), "--user-header", "X-User")
+    with console(*addresses, *users) as url:
+        with tab(browser, url, headers={"X-User": "admin"}) as opened:
+            opened.open("/s/0")
+            opened.page.locator(".server-switch select").select_option("1")
+            opened.page.wait_for_url("**/s/1")
+            opened.page.get_by_role("link", name="Audit log").click()
+            opened.page.wait_for_url("**/audit")
+            opened.page.get_by_role("link", name="Tubes").click()
+            opened.page.wait_for_url("**/s/1/tubes")
+            opened.page.get_by_role("link", name="default").click()
+            button(opened, "Put").click()
+            opened.page.get_by_role("dialog").wait_for()
+            opened.page.evaluate("history.go(-4)")
+            opened.page.wait_for_url("**/s/0")
+            opened.page.get_by_role("dialog").wait_for(state="detached")
+        with tab(browser, url, headers={"X-User": "nobody"}) as opened:
+            opened.open("/s/0")
+            opened.wait_for_text("Your user has no access")
+            assert opened.page.locator("#password").count() == 0
