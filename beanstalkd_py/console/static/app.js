@@ -96,7 +96,7 @@ function Trouble() {
 
 /* A proxy has named a user whom the console does not know, so a login would not help. */
 const RefusedPage = ({ onRetry }) => html`<main class="alone"><h1 class="hidden">Console</h1>
-  <${Failure} error=${{ message: "Your user has no access to this console. An administrator can add it to the file of users." }}
+  <${Failure} error=${{ message: "Your user has no access to this console. An administrator can add you to its file of users." }}
     retry=${onRetry} /></main>`;
 
 const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);

@@ -40,6 +40,8 @@ function Topics({ server, topics }) {
 
 /* Ended jobs, newest first. Another query needs another `key`, so that it begins at its first page. */
 function Messages({ server, wanted }) {
+  const session = useSession();
+  const openAction = useAction();
   const pages = usePages(null);
   const source = useData(withQuery("/s/" + server + "/history/messages", { ...wanted, limit: LIMIT, before: pages.at }));
   const messages = source.data?.messages ?? [];
@@ -48,8 +50,6 @@ function Messages({ server, wanted }) {
   useEffect(() => {
     if (isSearching) pages.goOn(next);
   }, [source.data]);
-  const session = useSession();
-  const openAction = useAction();
   const [opened, setOpened] = useState(null);
   const columns = useMemo(() => [
     { key: "key", label: "Job", cell: (row) => html`<button class="group-toggle" aria-expanded=${opened === row.offset}

@@ -75,7 +75,10 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
     pages.again();
     source.reload();
   };
-  useEndedOperations(reload);
+  useEndedOperations(() => {
+    // A search that goes on is not begun again, or it might never end.
+    if (pages.at === pages.begin || (source.data && !isSearching)) reload();
+  });
   const selectable = may(session, "kick");
   const onChoose = (ids, replace) =>
     setChosen((old) => {
