@@ -193,13 +193,18 @@ def test_a_server_that_dies_and_returns(browser: Browser, tmp_path: Path) -> Non
 
 
 def test_c_beanstalkd(browser: Browser) -> None:
-    with reference() as running, console("--addr", f"127.0.0.1:{running.port}") as url:
+    with (
+        reference() as running,
+        console("--addr", f"127.0.0.1:{running.port}", "--role", "admin") as url,
+    ):
         with running.connect() as client:
             client.ask(b"use mails\r\n")
             client.put(b"to ann")
         with tab(browser, url) as opened:
             opened.open("/s/0/tubes/mails")
             opened.wait_for_text("mails")
+            for name in ("Move", "Truncate"):
+                opened.page.get_by_role("button", name=name).wait_for()
             opened.open("/s/0/jobs/1")
             opened.wait_for_text("to ann")
             opened.open("/s/0/connections")  # says what is needed for it

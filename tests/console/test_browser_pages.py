@@ -161,6 +161,12 @@ def test_a_search_goes_on_until_it_finds_something(page: Tab, jobs: Jobs) -> Non
         else:
             route.fulfill(json={"messages": [], "next": 10**12})
 
+    # Two filters that change at almost the same time.
+    page.page.get_by_label("Body contains").fill("b")
+    page.page.get_by_label("Tube", exact=True).fill("other")
+    page.page.wait_for_url("**tube=other*")
+    assert "body=b" in page.page.url
+
     page.page.route("**/history/messages?*", answer_of_history)
     page.open("/s/0/history?tube=other&event=deleted")
     button(page, str(jobs.finished[-1])).wait_for()
@@ -232,6 +238,8 @@ def test_pages_follow_operations(page: Tab, server: Server, url: str, jobs: Jobs
     page.open(f"/s/0/jobs/{jobs.reserved}")
     page.wait_for_text("Holder")
     assert button(page, "Delete").count() == button(page, "Bury").count() == 0
+    page.open("/audit")
+    page.page.locator(".badge-neutral:text-is('begun')").first.wait_for()
     page.open("/s/0/tubes/late")
     button(page, "Kick").click()
     dialog = page.page.get_by_role("dialog")
@@ -250,6 +258,20 @@ def test_pages_follow_operations(page: Tab, server: Server, url: str, jobs: Jobs
     running = page.page.locator(".nav-link", has_text="Operations").locator(".nav-count")
     running.wait_for()
     running.wait_for(state="detached")  # the console was restarted
+
+
+def test_all_jobs_of_a_connection_count(page: Tab, server: Server) -> None:
+    """The server lists only the first ones."""
+    with in_tube(server.connect(), b"many") as client:
+        for _ in range(20):
+            client.put()
+            client.reserve()
+        with in_tube(server.connect(), b"none") as waiting:
+            waiting.send(b"reserve\r\n")
+            page.open("/s/0/connections?tube=many")
+            page.wait_for_text("and 12 more")
+            page.open("/s/0/connections?tube=none")
+            page.wait_for_text("no limit")
 
 
 def test_servers_and_users(browser: Browser, server: Server, tmp_path: Path) -> None:
