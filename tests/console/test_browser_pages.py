@@ -188,7 +188,11 @@ def test_pages_and_keys_of_the_history(page: Tab, jobs: Jobs) -> None:
     page.wait_for_text("Page 2")
     button(page, str(jobs.finished[0])).wait_for()
     page.page.get_by_role("navigation", name="Breadcrumb").get_by_role("link").click()
-    page.page.get_by_role("link", name="other").click()
+    page.page.get_by_role("link", name="finished").click()
+    page.wait_for_text("Page 1")
+    button(page, "Older").click()
+    page.wait_for_text("Page 2")
+    page.page.get_by_label("Tube", exact=True).fill("other")
     button(page, str(jobs.finished[-1])).wait_for()
     assert "Page 2" not in page.text()
     page.open("/s/0/history?event=deleted")  # of all tubes
