@@ -279,7 +279,7 @@ def test_all_jobs_of_a_connection_count(page: Tab, server: Server) -> None:
 
 
 def test_servers_and_users(browser: Browser, server: Server, tmp_path: Path) -> None:
-    """The audit log keeps the server, and a user whom the console does not know gets no login."""
+    """The audit log keeps the server, and an unknown user of a proxy gets no login."""
     addresses = ("--addr", f"127.0.0.1:{server.port}") * 2
     users = ("--users", str(users_file(tmp_path)), "--user-header", "X-User")
     with console(*addresses, *users) as url:

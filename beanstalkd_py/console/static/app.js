@@ -94,7 +94,7 @@ function Trouble() {
     <b>The server cannot be reached.</b> ${live.trouble}. The console tries again, and the values below are old.</p></div>`;
 }
 
-/* A proxy has named a user whom the console does not know, so a login would not help. */
+/* A proxy has named a user that the console does not know, so a login would not help. */
 const RefusedPage = ({ onRetry }) => html`<main class="alone"><h1 class="hidden">Console</h1>
   <${Failure} error=${{ message: "Your user has no access to this console. An administrator can add you to its file of users." }}
     retry=${onRetry} /></main>`;
