@@ -133,7 +133,8 @@ def test_binary_bodies(page: Tab, jobs: Jobs) -> None:
 
 def test_a_search_goes_on_until_it_finds_something(page: Tab, jobs: Jobs) -> None:
     """The server has ended a page before it found a job."""
-    begins, held = [], []
+    begins: list[int] = []
+    held: list[Route] = []
 
     def answer(route: Route) -> None:
         (after,) = query_of(route)["after"]
@@ -143,15 +144,22 @@ def test_a_search_goes_on_until_it_finds_something(page: Tab, jobs: Jobs) -> Non
         else:
             held.append(route)
 
+    def next_held() -> Route:
+        end_mono = time.monotonic() + SOON_S
+        while not held:  # the request begins after the text is shown
+            assert time.monotonic() < end_mono
+            page.page.wait_for_timeout(20)
+        return held.pop()
+
     page.page.route("**/api/s/0/jobs?*", answer)
     page.open("/s/0/jobs?tube=mails&state=buried")
     page.wait_for_text("Searching, up to job 99")
     assert "No job matches" not in page.text()
-    held.pop().continue_()
+    next_held().continue_()
     page.page.get_by_role("link", name=str(jobs.buried)).wait_for()
     button(page, "Reload").click()
     page.wait_for_text("Searching, up to job 99")
-    held.pop().fulfill(json={"jobs": [], "next": 0, "exact": True})
+    next_held().fulfill(json={"jobs": [], "next": 0, "exact": True})
     page.wait_for_text("No job matches")
     assert begins == [0, 99, 0, 99]
 
