@@ -104,6 +104,14 @@ def button(page: Tab, name: str) -> Locator:
     return page.page.get_by_role("button", name=name, exact=True)
 
 
+def go(page: Tab, path: str) -> None:
+    """Show another page as a link does, without loading the console again."""
+    script = (
+        "(path) => { history.pushState(null, '', path); dispatchEvent(new Event('popstate')); }"
+    )
+    page.page.evaluate(script, path)
+
+
 def wait_for_focus(page: Tab, selector: str) -> None:
     end_mono = time.monotonic() + SOON_S
     # The page forbids eval, which wait_for_function needs.
@@ -119,13 +127,13 @@ def query_of(route: Route) -> dict[str, list[str]]:
 def test_binary_bodies(page: Tab, jobs: Jobs) -> None:
     page.open(f"/s/0/jobs/{jobs.buried}")
     page.wait_for_text(HEX)
-    page.open("/s/0/dead-letters?tube=mails")
+    go(page, "/s/0/dead-letters?tube=mails")
     page.page.get_by_text("Example of a body").click()
     page.wait_for_text(HEX)
-    page.open("/s/0/history?tube=other")
+    go(page, "/s/0/history?tube=other")
     button(page, str(jobs.finished[-1])).click()
     page.wait_for_text(HEX)
-    page.open(f"/s/0/jobs/{jobs.text}")
+    go(page, f"/s/0/jobs/{jobs.text}")
     page.wait_for_text("to ann")
     button(page, "Hex").click()
     page.wait_for_text(b"to ann".hex(" "))
@@ -176,7 +184,7 @@ def test_a_search_goes_on_until_it_finds_something(page: Tab, jobs: Jobs) -> Non
     assert "body=b" in page.page.url
 
     page.page.route("**/history/messages?*", answer_of_history)
-    page.open("/s/0/history?tube=other&event=deleted")
+    go(page, "/s/0/history?tube=other&event=deleted")
     button(page, str(jobs.finished[-1])).wait_for()
 
 
@@ -203,7 +211,8 @@ def test_pages_and_keys_of_the_history(page: Tab, jobs: Jobs) -> None:
     page.page.get_by_label("Tube", exact=True).fill("other")
     button(page, str(jobs.finished[-1])).wait_for()
     assert "Page 2" not in page.text()
-    page.open("/s/0/history?event=deleted")  # of all tubes
+    go(page, "/s/0/history?event=deleted")  # of all tubes
+    page.page.get_by_role("columnheader", name="Tube").wait_for()
     button(page, str(jobs.finished[-1])).wait_for()
 
 
@@ -223,7 +232,7 @@ def test_jobs_of_the_history_are_put_again(page: Tab, server: Server, jobs: Jobs
     dialog.get_by_label("Into the tube").fill("again")
     dialog.get_by_role("button", name="Put again").click()
     page.page.get_by_text(f"Put job {job} into again, as job").wait_for()
-    page.open(f"/s/0/jobs/{job}")
+    go(page, f"/s/0/jobs/{job}")
     page.wait_for_text("ended: deleted")
     assert "Statistics" not in page.text()
     button(page, "Put again").click()
@@ -245,14 +254,14 @@ def test_pages_follow_operations(page: Tab, server: Server, url: str, jobs: Jobs
     page.page.wait_for_selector(".connection:text-is('Live')")
     visitor_of(url).run("kick", tube="late", count=1)
     page.wait_for_text("No job matches")
-    page.open(f"/s/0/jobs/{late}")
+    go(page, f"/s/0/jobs/{late}")
     button(page, "Delete").wait_for()
-    page.open(f"/s/0/jobs/{jobs.reserved}")
-    page.wait_for_text("Holder")
+    go(page, f"/s/0/jobs/{jobs.reserved}")
+    page.wait_for_text(f"Job {jobs.reserved} reserved")
     assert button(page, "Delete").count() == button(page, "Bury").count() == 0
-    page.open("/audit")
+    go(page, "/audit")
     page.page.locator(".badge-neutral:text-is('begun')").first.wait_for()
-    page.open("/s/0/tubes/late")
+    go(page, "/s/0/tubes/late")
     button(page, "Kick").click()
     dialog = page.page.get_by_role("dialog")
     dialog.get_by_text("Make 0 delayed jobs").wait_for()
@@ -282,7 +291,7 @@ def test_all_jobs_of_a_connection_count(page: Tab, server: Server) -> None:
             waiting.send(b"reserve\r\n")
             page.open("/s/0/connections?tube=many")
             page.wait_for_text("and 12 more")
-            page.open("/s/0/connections?tube=none")
+            go(page, "/s/0/connections?tube=none")
             page.wait_for_text("no limit")
 
 
