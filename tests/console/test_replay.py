@@ -215,7 +215,8 @@ def test_the_cli_continues_a_replay_of_the_console(
 
 
 def test_jobs_that_cannot_be_put(either: Server, tmp_path: Path, name: str) -> None:
-    messages = [finished(1), without_body(finished(2)), finished(3)]
+    several_keys = {**finished(3).properties, "KEYS": "3 other"}
+    messages = [finished(1), without_body(finished(2)), finished(3, properties=several_keys)]
     damaged = make_store(tmp_path / "store", messages)
     with console(either, args=("--history", damaged)) as running:
         visitor = running.visitor()
@@ -226,6 +227,9 @@ def test_jobs_that_cannot_be_put(either: Server, tmp_path: Path, name: str) -> N
         one = {"tube": "mails", "key": "2", "offset": bodiless["offset"], "to_tube": name}
         refused = visitor.post("s/0/operations", {"kind": "undelete", **one})
         assert (refused.status, "no body" in refused.error) == (404, True)
+        (found,) = visitor.ok("s/0/history/messages", tube="mails", key="other")["messages"]
+        one |= {"key": found["key"], "offset": found["offset"]}
+        assert visitor.run("undelete", **one)["done"] == 1
     assert (done["done"], "1 job cannot be put" in done["text"]) == (2, True)
 
 

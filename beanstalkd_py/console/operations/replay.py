@@ -197,7 +197,9 @@ def run_replay(target: Target, arguments: Arguments, progress: Progress) -> str:
 def _ended_job(store: StoreReader, arguments: Arguments) -> Job:
     """Return the job of a message. Raises ToolUsageError, RefusedError."""
     tube, key, offset = _text(arguments, "tube"), _text(arguments, "key"), arguments.get("offset")
-    found = store.query(_topic(store, tube), key, limit=MOST_MESSAGES)
+    # A message of another program may have several keys.
+    word = next(iter(key.split()), key)
+    found = store.query(_topic(store, tube), word, limit=MOST_MESSAGES)
     message = next((one for one in found if one.offset == offset), None)
     if message is None:
         raise errors.RefusedError("NOT_FOUND", f"the history has no job {key} at {offset!r}")

@@ -14,7 +14,6 @@ export const Failure = ({ error, retry = null }) =>
   </div>`;
 
 const NEEDS = {
-  list_jobs: "The job list needs a beanstalkd_py server that runs on the same machine or has the list-jobs extension.",
   control: "This page needs the control socket of a beanstalkd_py server on the same machine.",
   history: "The history needs a beanstalkd_py server on the same machine that was started with --history DIR.",
   schedules: "Schedules need the control socket of a beanstalkd_py server, and a [schedule.NAME] table in its configuration file.",

@@ -43,7 +43,7 @@ export const truncateTube = (tube) => ({
 /* `message` is an ended job of the history: {tube, key, offset}. */
 export const putAgain = ({ tube, key, offset }) => ({
   kind: "undelete", title: "Put job " + key + " again", button: "Put again", arguments: { tube, key, offset },
-  note: "The job is put with its body, priority, delay and time to run, as a new job.",
+  note: "A new job is put with the body, priority and time to run of this one, without its delay.",
   fields: [{ name: "to_tube", label: "Into the tube", value: tube, list: "tube-names" }],
 });
 
