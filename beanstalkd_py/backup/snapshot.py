@@ -48,13 +48,8 @@ def snapshot(top: Path, history: Path | None = None) -> Iterator[tuple[Folder, l
 
     Raises BinlogFolderError, BinlogToolError, ToolUsageError, OSError.
     """
-    replica = load_replica(top)
-    if replica is not None and not replica.is_primary:
-        raise errors.ToolUsageError(
-            f"binlog folder {top} is the copy of a standby, which may lack jobs; back up the folder"
-            " of the primary, which `beanstalkd-py cluster status` shows"
-        )
     for _ in range(TRIES):
+        _check_role(top)
         folder = inspect_files(top)
         _check_shards(folder)
         identities = _identities(folder)
@@ -65,9 +60,20 @@ def snapshot(top: Path, history: Path | None = None) -> Iterator[tuple[Folder, l
                 continue
             if inspect_files(top) != folder or _identities(folder) != identities:
                 continue  # a server has started or ended, or has resharded the folder
+            _check_role(top)
             yield folder, files
             return
     raise errors.BinlogToolError(f"binlog folder {top} changes too fast; try again later")
+
+
+def _check_role(top: Path) -> None:
+    """Refuse a standby: it may lack jobs, and overwrites files that were a primary's."""
+    replica = load_replica(top)
+    if replica is not None and not replica.is_primary:
+        raise errors.ToolUsageError(
+            f"binlog folder {top} is the copy of a standby, which may lack jobs; back up the folder"
+            " of the primary, which `beanstalkd-py cluster status` shows"
+        )
 
 
 def _identities(folder: Folder) -> list[tuple[int, int]]:

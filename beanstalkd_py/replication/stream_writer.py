@@ -54,6 +54,8 @@ class StreamWriter:
         """The first messages of files that are not purged, as far as this server knows them."""
         self._first = 0
         """Piece.first of the last piece; 0 before the first one of this writer."""
+        self._short_since_mono: float | None = None
+        """Since when the stream, which answers, seems to lack its last message."""
         self.state = state
         self.unavailable = ""
         """The last error of the log, empty if it answers."""
@@ -138,28 +140,31 @@ class StreamWriter:
             os.close(fd)
 
     async def _append(self, pieces: list[Piece]) -> None:
-        short_since_mono: float | None = None
         while pieces:
             try:
                 await self._log.append(self._worker, pieces, self.state.sequence)
                 stored = len(pieces)
             except (LogUnavailableError, WrongSequenceError) as error:
                 stored = await self._count_stored(pieces)
-                if isinstance(error, LogUnavailableError) or stored:
-                    short_since_mono = None
-                else:  # the last message of this server is missing, too
-                    short_since_mono = short_since_mono or time.monotonic()
-                    self._check_short(short_since_mono)
                 if not stored:
+                    if isinstance(error, WrongSequenceError):
+                        self._check_short()
                     await self._pause(error)
             for piece in pieces[:stored]:
                 self._add(piece)
             pieces = pieces[stored:]
+            if stored:
+                self._short_since_mono = None
         self.unavailable = ""
 
-    def _check_short(self, since_mono: float) -> None:
-        """Raise ReplicationError if the stream lacks messages for too long."""
-        if time.monotonic() - since_mono >= SHORT_S:
+    def _check_short(self) -> None:
+        """Raise ReplicationError if the stream has answered without its last message for too long.
+
+        It expects another message than the next one, but does not have the next one.
+        """
+        now_mono = time.monotonic()
+        self._short_since_mono = self._short_since_mono or now_mono
+        if now_mono - self._short_since_mono >= SHORT_S:
             raise errors.ReplicationError(
                 f"stream {self._worker} does not have message {self.state.sequence}, which it had"
                 " stored: NATS has lost messages, or the stream was purged or replaced"
@@ -184,6 +189,8 @@ class StreamWriter:
 
     async def _pause(self, error: errors.ReplicationError) -> None:
         self.unavailable = str(error)
+        if isinstance(error, LogUnavailableError):
+            self._short_since_mono = None
         await asyncio.sleep(RETRY_S)
 
     def _add(self, piece: Piece) -> None:

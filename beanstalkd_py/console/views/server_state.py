@@ -118,7 +118,8 @@ def connections(target: Target, tube: str, limit: int) -> list[ConnectionView]:
 def holder(target: Target, job: int) -> ConnectionView | None:
     """Return the connection that has reserved a job, if a control socket reports it.
 
-    A row has only the first jobs of a connection that holds many. If it can be only one, that one.
+    A row has only the first jobs of a connection that holds many. If it can be only one, that one:
+    nobody holds jobs that were reserved before a planned failover.
     """
     try:
         rows = connections(target, "", MOST_CONNECTIONS)
@@ -126,7 +127,11 @@ def holder(target: Target, job: int) -> ConnectionView | None:
         return None
     found = [row for row in rows if job in row.reserved]
     cut = [row for row in rows if len(row.reserved) < row.holds]
-    return found[0] if found else cut[0] if len(cut) == 1 else None
+    if found or len(cut) != 1:
+        return next(iter(found), None)
+    with target.connection() as connection:
+        reserved = int(server_stats(connection)["current-jobs-reserved"])
+    return cut[0] if sum(row.holds for row in rows) == reserved else None
 
 
 def policies(target: Target) -> list[Row]:

@@ -108,7 +108,6 @@ class MetricsServer:
         self._readiness = readiness
         raw = listener.socket
         self._pool = Pool()
-        self._answering = 0
         self._server = _Server(
             GeventSocket(raw.family, raw.type, raw.proto, fileno=os.dup(raw.fileno())),
             self._answer,
@@ -126,7 +125,7 @@ class MetricsServer:
         """Stop serving after the answers that have begun; the listening socket stays open."""
         self._server.close()
         until_mono = time.monotonic() + STOP_LIMIT_S
-        while self._answering and time.monotonic() < until_mono:
+        while self._server.answering and time.monotonic() < until_mono:
             gevent.sleep(PAUSE_S)
         self._server.stop(timeout=0)
 
@@ -135,11 +134,7 @@ class MetricsServer:
         self._listener.close()
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        self._answering += 1
-        try:
-            status, kind, body = self._answer_to(environ)
-        finally:
-            self._answering -= 1
+        status, kind, body = self._answer_to(environ)
         headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
         if status.startswith("405"):
             headers.append(("Allow", "GET, HEAD"))
@@ -199,6 +194,8 @@ class _Server(WSGIServer):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._sources: dict[GeventSocket, str] = {}
+        self.answering = 0
+        """Requests that are complete, and whose answers are not sent yet."""
 
     def handle(self, sock: GeventSocket, address: Any) -> None:
         source = source_of(address[0]) if isinstance(address, tuple) else ""
@@ -267,7 +264,12 @@ class _Handler(WSGIHandler):
     def handle_one_response(self) -> None:
         self._limit.close()  # because the request is complete
         self._limit = gevent.Timeout.start_new(RESPONSE_LIMIT_S)
-        super().handle_one_response()
+        server = cast(_Server, self.server)
+        server.answering += 1
+        try:
+            super().handle_one_response()
+        finally:
+            server.answering -= 1
 
     def log_error(self, msg: str, *args: object) -> None:
         # At level DEBUG, because these errors are the client's.
