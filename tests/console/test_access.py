@@ -61,6 +61,7 @@ KIND_ROLES = {
     "bury": "operate",
     "redrive": "operate",
     "replay": "operate",
+    "undelete": "operate",
     "pause": "operate",
     "put": "operate",
     "move": "operate",
