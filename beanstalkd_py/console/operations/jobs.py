@@ -164,14 +164,17 @@ def plan_redrive(target: Target, arguments: Arguments) -> Plan:
 
 def run_redrive(target: Target, arguments: Arguments, progress: Progress) -> str:
     tube, limiter = tube_of(arguments), RateLimiter(rate_of(arguments), BATCH_JOBS)
-    with target.connection() as connection:
-        lists_jobs = can_list(connection, tube)
-    if _is_whole_tube(arguments) and not lists_jobs:
+    if _is_whole_tube(arguments) and not _lists_jobs(target, tube):
         count = _kick_buried(target, tube, limiter, progress)
     else:
         ids = _buried(target, arguments)
         count = _in_batches(target, ids, limiter, progress, job_commands.kick, "KICKED")
     return f"Made {counted(count, 'buried job')} of {tube} ready"
+
+
+def _lists_jobs(target: Target, tube: str) -> bool:
+    with target.connection() as connection:
+        return can_list(connection, tube)
 
 
 def _kick_buried(target: Target, tube: str, limiter: RateLimiter, progress: Progress) -> int:
