@@ -109,7 +109,7 @@ def _replace_files(shard: Shard, new: list[int], old: list[int], steps: Steps) -
     for number in new:
         path = shard.path / f"binlog.{number}"
         steps.rename(path.with_name(path.name + UNFINISHED), path)
-    steps.sync_folder(shard.path)
+        steps.sync_folder(shard.path)  # a gap between the numbers would count as damage
     for number in old:
         steps.remove(shard.path / f"binlog.{number}")
         # A later file may hold the delete of a job in this one, so it must not be removed first.

@@ -304,6 +304,7 @@ def _install_whole(top: Path, staged: Path, steps: Steps) -> None:
     steps.remove(top / layouts.LAYOUT)
     steps.sync_folder(top)
     steps.remove(staged / layouts.LAYOUT)
+    steps.sync_folder(staged)  # with the file but without shard-000 no start would go on
 
 
 def _remove_shard(folder: Path, steps: Steps) -> None:

@@ -133,6 +133,17 @@ def settled(top: Path) -> Contents:
         lock.close()
 
 
+def check_settled(top: Path, before: Contents, new: Layout) -> None:
+    """Check an interrupted reshard at once, after a start, and after a repeated reshard."""
+    if not (top / "lock").is_symlink():
+        # C beanstalkd could be started on this folder: all jobs must be here, and nowhere else.
+        assert layouts.is_whole(top)
+        assert contents([top]) == before
+    assert settled(top) == before
+    bring_to(top, new)
+    assert divided_as(top, new) == before
+
+
 class Countdown:
     """Acts at the n-th step: kills the process or raises an error."""
 

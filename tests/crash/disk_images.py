@@ -214,9 +214,10 @@ class Disk:
     def play(self, log: bytes) -> None:
         """Apply the next part of the recording, which ends at the end of a record."""
         for each in records(log):
-            self._take(each)
+            self.take(each)
 
-    def _take(self, each: Record) -> None:
+    def take(self, each: Record) -> None:
+        """Apply one record."""
         match each.kind:
             case "C":
                 self._files[each.inode] = made = File()
@@ -288,20 +289,32 @@ class Disk:
 
     def image(self, dice: random.Random | None) -> Image:
         """Return the disk after a power cut; without dice, only durable changes."""
+        return self._with_names(self._some_names(dice) if dice else [], dice)
+
+    def images_one_name_apart(self) -> Iterator[Image]:
+        """Yield the images with only one unsynced change of a name, and those without only one."""
+        for change in self._pending:
+            yield self._with_names([change], None)
+            yield self._with_names([each for each in self._pending if each is not change], None)
+
+    def _some_names(self, dice: random.Random) -> Iterator[NameChange]:
+        share = dice.choice([0.2, 0.5, 1.0])
+        in_order = dice.random() < 0.5
+        for change in self._pending:
+            if dice.random() < share:
+                yield change
+            elif in_order:
+                break
+
+    def _with_names(self, written: Iterable[NameChange], dice: random.Random | None) -> Image:
         trees: dict[int, dict[str, Node]] = {}
 
         def names_of(folder: Folder) -> dict[str, Node]:
             return trees.setdefault(id(folder), dict(folder.durable))
 
-        if dice is not None:
-            share = dice.choice([0.2, 0.5, 1.0])
-            in_order = dice.random() < 0.5
-            for change in self._pending:
-                if dice.random() < share:
-                    for folder, name, node in change.parts:
-                        _rename(names_of(folder), name, node)
-                elif in_order:
-                    break
+        for change in written:
+            for folder, name, node in change.parts:
+                _rename(names_of(folder), name, node)
         return Image(list(_nodes(self._top, "", names_of, dice)))
 
 

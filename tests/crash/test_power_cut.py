@@ -27,8 +27,8 @@ from binlog.workload import Actor, check, replies_in
 from core.rig import Rig
 from crash.disk_images import Disk, whole_records
 from crash.history_of_image import check_history
+from crash.recorder import build_recorder, record_below
 from crash.test_kill import settle
-from preloading import build_library, preload
 from processes import children, eventually
 from servers import Server, our_command, ours
 from wire import Client
@@ -51,9 +51,7 @@ HISTORY = "history"
 
 @pytest.fixture(scope="session")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the library that records file operations."""
-    source = Path(__file__).with_name("disk_recorder.c")
-    return build_library(source, tmp_path_factory.mktemp("recorder"))
+    return build_recorder(tmp_path_factory.mktemp("recorder"))
 
 
 @dataclass
@@ -95,10 +93,7 @@ class Recording:
     def record(self, library: Path) -> None:
         """Record every server that is started from now on."""
         self.folder.mkdir(parents=True)
-        preload(library, self.patch)
-        self.patch.setenv("RECORD_ROOT", str(self.disk))
-        self.patch.setenv("RECORD_LOG", str(self.log))
-        self.patch.setenv("RECORD_CONTROL", str(self.home / "control"))
+        record_below(self.home, library, self.patch)
 
     def hold_syncs(self) -> None:
         (self.home / "control").write_text("H")

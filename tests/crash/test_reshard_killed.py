@@ -14,7 +14,7 @@ import pytest
 from binlog.generations import (
     Contents,
     bring_to,
-    contents,
+    check_settled,
     divided_as,
     fails_at,
     fill,
@@ -23,7 +23,6 @@ from binlog.generations import (
 )
 from binlog.reader import files, read_file
 
-from beanstalkd_py.binlog import layout as layouts
 from beanstalkd_py.binlog import reshard
 from beanstalkd_py.binlog.layout import WHOLE, Layout
 
@@ -77,17 +76,6 @@ def fresh(original: Path, folder: Path) -> Path:
     return folder
 
 
-def check(folder: Path, before: Contents, new: Layout) -> None:
-    """Check the folder at once, after a start, and after a repeated reshard."""
-    if not (folder / "lock").is_symlink():
-        # C beanstalkd could be started on this folder: all jobs must be here, and nowhere else.
-        assert layouts.is_whole(folder)
-        assert contents([folder]) == before
-    assert settled(folder) == before
-    bring_to(folder, new)
-    assert divided_as(folder, new) == before
-
-
 def prepare(original: Path, old: Layout) -> Contents:
     """Read the folder once, so that damage is reported and set aside, then return its jobs."""
     bring_to(original, Layout(5))
@@ -102,7 +90,7 @@ def test_killed_at_every_step(folder: Path, original: Path, old: Layout, new: La
     for nth in itertools.count(1):
         if not killed_at(fresh(original, folder), new, nth):
             break
-        check(folder, before, new)
+        check_settled(folder, before, new)
     assert nth > 20, "too few steps"
     assert divided_as(folder, new) == before
 
@@ -118,7 +106,7 @@ def test_killed_again_during_recovery_from_the_first_kill(
         fresh(original, folder)
         for _ in range(dice.randrange(2, 5)):
             killed_at(folder, dice.choice([new, old, Layout(2)]), dice.randrange(1, 50))
-        check(folder, before, new)
+        check_settled(folder, before, new)
 
 
 @change
@@ -127,7 +115,7 @@ def test_every_step_fails_once(folder: Path, original: Path, old: Layout, new: L
     for nth in itertools.count(1):
         if not fails_at(fresh(original, folder), new, nth, errno.EIO):
             break
-        check(folder, before, new)
+        check_settled(folder, before, new)
     assert nth > 20
 
 

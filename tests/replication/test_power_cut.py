@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import os
 import pickle
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +15,7 @@ from pathlib import Path
 import pytest
 from binlog.workload import Actor
 from crash.disk_images import Disk, whole_records
-from preloading import build_library, preload
+from crash.recorder import build_recorder, recorded_script
 from replication.memory_log import MemoryCluster, MemoryLog
 from replication.primary_process import IDENTITY
 from replication.replicas import replicated
@@ -31,25 +28,16 @@ from beanstalkd_py.replication.log import CONFIGURATION
 from beanstalkd_py.replication.membership import Configuration
 from beanstalkd_py.replication.replica_state import load_replica
 
-TESTS = Path(__file__).parents[1]
 CUTS = 40
 IMAGES = 3
 FOLDER = "binlog"
 
 
-def recorded(library: Path, home: Path, script: str) -> bytes:
+def recorded(home: Path, script: str) -> bytes:
     """Run a script on `home / "messages"`, and return the recording of its file operations."""
-    (home / "disk" / FOLDER).mkdir(parents=True)
-    with pytest.MonkeyPatch.context() as patch:
-        preload(library, patch)
-        patch.setenv("RECORD_ROOT", str(home / "disk"))
-        patch.setenv("RECORD_LOG", str(home / "recording"))
-        patch.setenv("RECORD_CONTROL", str(home / "control"))
-        words = [TESTS / "replication" / script, home / "messages", home / "disk" / FOLDER]
-        command = [sys.executable, *map(str, words)]
-        environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-        subprocess.run(command, env=environment, timeout=60, check=True)
-    return (home / "recording").read_bytes()
+    folder = home / "disk" / FOLDER
+    folder.mkdir(parents=True)
+    return recorded_script(build_recorder(home), home, script, str(home / "messages"), str(folder))
 
 
 def with_messages(folder: Path) -> MemoryCluster:
@@ -75,12 +63,11 @@ def configure(cluster: MemoryCluster) -> None:
 @pytest.mark.costly
 @pytest.mark.usefixtures("short_times")
 def test_a_standby_takes_over_from_every_image(folder: Path, tmp_path: Path) -> None:
-    library = build_library(TESTS / "crash/disk_recorder.c", tmp_path)
     cluster = with_messages(folder)
     messages = cluster.streams[0].messages
     assert min(messages) > 1 and len(stream_files(cluster)) > 2
     (tmp_path / "messages").write_bytes(pickle.dumps(cluster))
-    recording = recorded(library, tmp_path, "standby_process.py")
+    recording = recorded(tmp_path, "replication/standby_process.py")
     fenced = pickle.loads((tmp_path / "messages").read_bytes())
     for image in images(recording, tmp_path, random.Random("standby")):
         # The last record is written after the fence.
@@ -92,8 +79,7 @@ def test_a_standby_takes_over_from_every_image(folder: Path, tmp_path: Path) -> 
 @pytest.mark.usefixtures("short_times")
 def test_a_primary_has_all_stored_jobs_in_every_image(tmp_path: Path) -> None:
     """The stream may have more than was recorded. Whatever else was written is cut."""
-    library = build_library(TESTS / "crash/disk_recorder.c", tmp_path)
-    recording = recorded(library, tmp_path, "primary_process.py")
+    recording = recorded(tmp_path, "replication/primary_process.py")
     whole = pickle.loads((tmp_path / "messages").read_bytes())
     configure(whole)
     dice = random.Random("primary")
