@@ -295,10 +295,10 @@ def restarts_with_history(recording: Recording, dice: random.Random) -> None:
         begun_at = recording.size
         begun_ns = time.time_ns()
         with ours(*args) as server, server.connect() as client:
-            recording.settle_pending_steps(client)
             opened = partial(is_changed, dispatched, begun_ns)
             assert eventually(opened, SOON_S)
             recording.cut_while_idle(begun_at, dice)
+            recording.settle_pending_steps(client)
             for _ in range(12):
                 recording.step(client)
                 begun_at = recording.size
