@@ -235,9 +235,11 @@ class Node:
                     for worker, position in enumerate(positions):
                         copied(worker, position)
                 if time.monotonic() - observed_mono >= OBSERVE_S:
-                    observed_mono = time.monotonic()
-                    is_free = await self._lease.observe() and self._behind == 0
-                    if is_free and self._may_lead and await self._lease.take():
+                    is_free = await self._lease.observe()
+                    # The last messages before a free lease are few, so it looks again after them.
+                    observed_mono = 0.0 if is_free and self._behind else time.monotonic()
+                    can_take = is_free and self._behind == 0 and self._may_lead
+                    if can_take and await self._lease.take():
                         return
                 self._unavailable = ""
             except LogUnavailableError as error:

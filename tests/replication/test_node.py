@@ -332,6 +332,24 @@ def test_a_primary_stores_nothing_after_the_fence_of_the_next(tmp_path: Path) ->
     run(test)
 
 
+def test_a_standby_takes_a_free_lease_right_after_the_last_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby that lacks some when the lease becomes free must not wait for its next look."""
+    cluster = MemoryCluster()
+    begin_queue(cluster, tmp_path / "a")
+
+    async def test() -> None:
+        first = await primary(MemoryLog(cluster), tmp_path / "a")
+        await store_more(first, tmp_path / "a", 40)  # more than one read returns
+        await first.resign()
+        monkeypatch.setattr(node_module, "OBSERVE_S", 10 * LIMIT_S)
+        second = await primary(MemoryLog(cluster), tmp_path / "b")
+        assert second.behind == 0
+
+    run(test)
+
+
 def test_a_log_that_stored_late_is_available(tmp_path: Path) -> None:
     """The append fails and arrives later, so no other one follows."""
     cluster = MemoryCluster()
