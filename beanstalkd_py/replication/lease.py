@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from beanstalkd_py import errors
@@ -44,6 +44,7 @@ class Holder:
 
     `address` and `tls_address` are where clients reach it, HOST:PORT; the latter is empty if it
     does not serve TLS. `epoch` is the revision at which it was taken, 0 in the value that takes it.
+    `failovers` is how often it was taken after the first time.
     """
 
     node: str
@@ -51,6 +52,7 @@ class Holder:
     epoch: int = 0
     duration_s: float = 0.0
     tls_address: str = ""
+    failovers: int = 0
 
 
 def boot_ns() -> int:
@@ -77,6 +79,8 @@ class Lease:
         """Called with the new `other_primary` when that is another process."""
         self.epoch = 0
         """The epoch of this server as the primary, else 0."""
+        self.failovers = 0
+        """How often servers have become the primary, up to that epoch."""
         self.end_ns = 0
         """When its lease ends (boot_ns)."""
 
@@ -118,6 +122,9 @@ class Lease:
     async def take(self) -> bool:
         """Take the lease as it was observed; return False if another server was faster."""
         began_ns = boot_ns()
+        if self.holder is not None:
+            is_own = self.holder.node == self._node  # an attempt of unknown outcome has taken it
+            self.failovers = self.holder.failovers + (0 if is_own else 1)
         try:
             revision = await self._write(self._holder())
         except WrongSequenceError:
@@ -144,11 +151,18 @@ class Lease:
     async def give_up(self) -> None:
         """End the lease, so that another server can take it at once. Raises as `renew`."""
         await self.renew()  # settles a renewal of unknown outcome
-        await self._write(Holder("", "", self.epoch, self.duration_s))
+        await self._write(replace(self._holder(), node="", address="", tls_address=""))
         self.end_ns = 0
 
     def _holder(self) -> Holder:
-        return Holder(self._node, self.address, self.epoch, self.duration_s, self._tls_address)
+        return Holder(
+            self._node,
+            self.address,
+            self.epoch,
+            self.duration_s,
+            self._tls_address,
+            self.failovers,
+        )
 
     async def _write(self, holder: Holder) -> int:
         return await self._keys.put(LEASE, asdict(holder), self._revision)

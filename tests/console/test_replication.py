@@ -23,7 +23,7 @@ def test_the_status_of_a_primary() -> None:
         )
         status = visitor.ok("s/0/replication")["replication"]
         assert set(status) == {
-            *("primary", "epoch", "standbys", "behind", "behind-s", "behind-bytes"),
+            *("primary", "epoch", "failovers", "standbys", "behind", "behind-s", "behind-bytes"),
             *("unavailable", "unavailable-s", "waiting-s", "waiting-bytes"),
         }
         assert status["epoch"] >= 1

@@ -38,12 +38,32 @@ def test_only_another_primary_is_a_change() -> None:
         await again.observe()
         await again.take()
         await observer.observe()
-        assert found[2:] == [Holder("a2", "a:1", 0, LEASE_S)]
+        assert found[2:] == [Holder("a2", "a:1", 0, LEASE_S, failovers=1)]
         # At the same address as another process: the lease may still name one before a restart.
         restarted = Lease(log, "a3", "a:1", LEASE_S)
         restarted.primary_changed = found.append
         await restarted.observe()
         assert len(found) == 3
+
+    asyncio.run(test())
+
+
+def test_failovers_are_counted() -> None:
+    log = MemoryLog(MemoryCluster())
+
+    async def failovers_after_take(lease: Lease) -> int:
+        await lease.observe()
+        assert await lease.take()
+        return lease.failovers
+
+    async def test() -> None:
+        one, two = Lease(log, "a", "a:1", LEASE_S), Lease(log, "b", "b:1", LEASE_S)
+        assert await failovers_after_take(one) == 0
+        await one.give_up()
+        assert await failovers_after_take(two) == 1
+        # It has not heard that it took the lease.
+        assert await failovers_after_take(Lease(log, "b", "b:1", LEASE_S)) == 1
+        assert await failovers_after_take(Lease(log, "a2", "a:1", 0.0)) == 2
 
     asyncio.run(test())
 

@@ -19,7 +19,7 @@ def test_lag_and_waiting_bytes(tmp_path: Path) -> None:
     waiting = Waiting(time.monotonic() - 2, BinlogPosition(1, 900), BinlogPosition(3, 50))
     primary: Any = SimpleNamespace(
         _node=SimpleNamespace(behind=0, unavailable=""),
-        _lease=SimpleNamespace(holder=None, epoch=3),
+        _lease=SimpleNamespace(holder=None, epoch=3, failovers=2),
         _config=SimpleNamespace(options=ServeOptions(replicate_address="a:1")),
         _standbys=[
             ServerStatus("b:1", False, behind=5, time_s=100.0, complete_s=88.0),

@@ -25,6 +25,8 @@ def replication_metrics(status: ReplicatorStatus) -> Iterator[Metric]:
     yield gauge("replicated_log_wait_bytes", text, status.waiting_bytes)
     text = "Epoch of this primary; a failover raises it."
     yield gauge("replication_epoch", text, status.epoch)
+    text = "How often a server has become the primary of this queue after the first one."
+    yield counter("replication_failovers", text, status.failovers)
     yield gauge("standbys", "Running standbys.", status.standbys)
     text = "Messages that are not in the report of the last of the running standbys."
     yield gauge("standby_behind_messages", text, status.behind)

@@ -62,7 +62,7 @@ class ReplicatorStatus:
 
     `primary` is the address of the primary, empty if there is none. `unavailable` is the last error
     of the log, empty if it answers, and `unavailable_s` the time without an answer since the start
-    of the process. `epoch` is 0 for a standby.
+    of the process. `epoch` is 0 for a standby, and `failovers` is counted up to this epoch.
 
     Of a primary: `standbys` is the number of running ones. `behind` and `behind_bytes` are what the
     report of the last one lacks, and it had all messages `behind_s` before this report.
@@ -79,3 +79,4 @@ class ReplicatorStatus:
     waiting_bytes: int = 0
     behind_s: float = 0.0
     behind_bytes: int = 0
+    failovers: int = 0

@@ -409,6 +409,7 @@ class Replicator:
             ),
             behind_s,
             behind_bytes,
+            self._lease.failovers,
         )
 
 

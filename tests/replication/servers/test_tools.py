@@ -117,6 +117,7 @@ def test_metrics_of_a_primary(nats: NatsCluster, memory: Path) -> None:
     with replicated_servers(nats, "metrics", memory, each=options) as (first, second):
         epoch = cluster_status(f"{nats.url}/metrics")["epoch"]
         assert eventually(lambda: value("replication_epoch") == epoch > 0)
+        assert value("replication_failovers_total") == 0
         assert eventually(lambda: value("standbys") == 1, 15)
         assert value("standby_behind_messages") < 1000
         # A slow renewal of the lease counts, too.
