@@ -46,16 +46,18 @@ def truncate(
     states: Sequence[str],
     result: TruncateResult,
     deferred: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Delete the tube's jobs in these states until there is none, including new ones.
 
-    Each batch is deleted and counted inside `deferred()`.
+    Each batch is deleted and counted inside `deferred()`. Ends once `stopped()` is true, which is
+    called before each batch.
     """
     for state in states:
-        while (first := first_job(connection, tube, state)) is not None:
+        while not stopped() and (first := first_job(connection, tube, state)) is not None:
             jobs = jobs_in_window(connection, tube, first)
             commands = [b"delete %d" % job.id for job in jobs if job.state in states]
             with deferred():
                 replies = connection.execute_all(commands)
                 result.deleted += sum(reply is not NOT_FOUND for reply in replies)
-    result.complete = True
+    result.complete = not stopped()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import logging
 import time
@@ -190,13 +191,17 @@ class Console:
             events = self._while_logged_in(visit.request, pages.live.events())
             return Response(events, mimetype="text/event-stream", headers=EVENTS_HEADERS)
         visit.values = values
-        return _json(endpoint.handler(visit, pages))
+        found = endpoint.handler(visit, pages)
+        if not isinstance(found, Generator):
+            return _json(found)
+        pieces = self._while_logged_in(visit.request, _begun(found))
+        return Response(pieces, headers=FILE_HEADERS, mimetype="application/x-ndjson")
 
     def _while_logged_in(
-        self, request: Request, events: Generator[bytes, None, None]
+        self, request: Request, pieces: Generator[bytes, None, None]
     ) -> Iterator[bytes]:
-        with contextlib.closing(events):
-            for data in events:
+        with contextlib.closing(pieces):
+            for data in pieces:
                 if self._account(request) is None:
                     return
                 yield data
@@ -304,8 +309,26 @@ def _entry(entry: AuditEntry) -> Values:
 
 
 NOT_STORED = [("Cache-Control", "no-store")]
+FILE_HEADERS = [*NOT_STORED, ("Content-Disposition", "attachment")]
 EVENTS_HEADERS = [*NOT_STORED, ("X-Accel-Buffering", "no")]
 """The second one is for nginx, which would keep events back."""
+
+
+def _begun(pieces: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
+    """Return the pieces of a file; an error before the first one is raised now."""
+    first = next(pieces, b"")
+
+    def rest() -> Generator[bytes, None, None]:
+        with contextlib.closing(pieces):
+            yield first
+            try:
+                yield from pieces
+            except errors.BeanstalkdError as error:
+                LOGGER.warning("console: a download ended before its end: %s", error)
+                # Without an end of the reply the browser reports that the file is not complete.
+                raise ConnectionResetError(errno.ECONNRESET, str(error)) from error
+
+    return rest()
 
 
 def _plain(value: object) -> object:

@@ -17,6 +17,7 @@ from beanstalkd_py.console.requests import RefusedRequestError, Values, Visit, c
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views import history, job_entries, jobs, server_state, timeline
 from beanstalkd_py.console.views.examination import Examination
+from beanstalkd_py.console.views.export import exported
 
 MOST_JOBS = 1000
 MOST_AGE_S = 2**32
@@ -45,6 +46,7 @@ class ServerPages:
 
 
 Handler = Callable[[Visit, ServerPages], object]
+"""Returns a value for JSON, or a generator of the pieces of a file."""
 
 
 def _tube(visit: Visit, pages: ServerPages) -> object:
@@ -66,6 +68,10 @@ def _jobs(visit: Visit, pages: ServerPages) -> object:
     )
     after, limit = visit.number("after", 0, MOST_ID), visit.number("limit", 100, MOST_JOBS)
     return jobs.list_jobs(pages.target, wanted, after, max(limit, 1))
+
+
+def _export(visit: Visit, pages: ServerPages) -> object:
+    return exported(pages.target, visit.tube())
 
 
 def _job(visit: Visit, pages: ServerPages) -> object:
@@ -166,6 +172,7 @@ ENDPOINTS = (
     _read("tubes/<tube:tube>", _tube),
     _read("jobs", _jobs),
     _read("jobs/<int:job>", _job),
+    _read("jobs/export", _export),
     _read("connections", _connections),
     _read("dead-letters", _dead_letters),
     _read("history/topics", lambda visit, pages: {"topics": pages.history.topics()}),

@@ -15,7 +15,7 @@ from console.consoles import Visitor, users_file
 from playwright.sync_api import Browser, Locator, Route
 from processes import eventually
 from servers import Server, ours
-from wire import in_tube
+from wire import Client, in_tube
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -318,3 +318,94 @@ def test_servers_and_users(browser: Browser, server: Server, tmp_path: Path) -> 
             opened.open("/s/0")
             opened.wait_for_text("Your user has no access")
             assert opened.page.locator("#password").count() == 0
+
+
+DIALOGS = ("Put", "Kick", "Pause", "Move", "Import", "Truncate")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_dialogs_and_the_login_have_no_violation(
+    browser: Browser, url: str, server: Server, tmp_path: Path, dark: bool
+) -> None:
+    with tab(browser, url, dark=dark) as page:
+        page.open("/s/0/tubes/mails")
+        for name in DIALOGS:
+            button(page, name).click()
+            page.page.wait_for_selector("dialog[open] .dry-count, dialog[open] .dry-run .faint")
+            assert page.violations() == [], name
+            page.page.keyboard.press("Escape")
+            page.page.wait_for_selector("dialog", state="detached")
+        for key in ("?", "ControlOrMeta+k"):
+            page.page.keyboard.press(key)
+            page.page.wait_for_selector("dialog[open]")
+            assert page.violations() == [], key
+            page.page.keyboard.press("Escape")
+            page.page.wait_for_selector("dialog", state="detached")
+    users = ("--users", str(users_file(tmp_path)))
+    with (
+        console("--addr", f"127.0.0.1:{server.port}", *users) as closed,
+        tab(browser, closed, dark=dark) as page,
+    ):
+        page.open("/")
+        assert page.violations() == []
+        page.page.fill("#user", "nobody")
+        page.page.fill("#password", "wrong")
+        button(page, "Log in").click()
+        page.page.wait_for_selector("[role=alert]")
+        assert page.violations() == []
+
+
+def test_jobs_to_and_from_a_file(page: Tab, server: Server, tmp_path: Path) -> None:
+    with server.connect() as client:
+        in_tube(client, b"filed")
+        client.put(b"one")
+        client.bury(client.put(b"two"))
+    page.open("/s/0/tubes/filed")
+    with page.page.expect_download() as found:
+        page.page.get_by_role("link", name="Export", exact=True).click()
+    assert found.value.suggested_filename == "filed.jsonl"
+    file = tmp_path / "jobs.jsonl"
+    found.value.save_as(file)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(one["state"], one["body"]) for one in lines] == [("ready", "one"), ("buried", "two")]
+
+    button(page, "Import").click()
+    page.page.set_input_files("#field-lines", file)
+    wait_for_answer(page, "Put 2 jobs into filed")
+    page.page.fill("#field-skip", "1")
+    wait_for_answer(page, "Put 1 job into filed")
+    submit(page, "Import")
+    with server.connect() as client:
+        assert eventually(lambda: tube_count(client, b"filed", "buried") == 2)
+
+        button(page, "Move").click()
+        page.page.fill("#field-to", "filed-elsewhere")
+        page.page.get_by_role("checkbox", name="buried").check()
+        page.page.fill("#field-limit", "2")
+        wait_for_answer(page, "Move 2 jobs from filed to filed-elsewhere")
+        submit(page, "Move")
+        assert eventually(lambda: tube_count(client, b"filed", "ready") == 0)
+        assert tube_count(client, b"filed", "buried") == 1
+
+        client.ask(b"use filed\r\n")
+        client.put(b"three")
+        button(page, "Truncate").click()
+        page.page.get_by_role("checkbox", name="ready").uncheck()
+        wait_for_answer(page, "Delete 1 job of filed; ready, reserved jobs stay")
+        submit(page, "Truncate")
+        assert eventually(lambda: tube_count(client, b"filed", "buried") == 0)
+        assert tube_count(client, b"filed", "ready") == 1
+
+
+def wait_for_answer(page: Tab, text: str) -> None:
+    """Wait for the answer of a dry run."""
+    page.page.locator(".dry-count").filter(has_text=text).wait_for()
+
+
+def submit(page: Tab, name: str) -> None:
+    page.page.locator("dialog").get_by_role("button", name=name, exact=True).click()
+    page.page.wait_for_selector("dialog", state="detached")
+
+
+def tube_count(client: Client, tube: bytes, state: str) -> int:
+    return int(client.stats(b"stats-tube %b" % tube)[f"current-jobs-{state}"])

@@ -152,6 +152,22 @@ def _truncate(client: Client, tube: str) -> tuple[Arguments, int]:
     return {"tube": tube}, JOBS + 2
 
 
+def _truncate_states(client: Client, tube: str) -> tuple[Arguments, int]:
+    fill(client)
+    bury(client, 2)
+    return {"tube": tube, "states": ["buried"]}, 2
+
+
+def _move_some(client: Client, tube: str) -> tuple[Arguments, int]:
+    fill(client)
+    return {"tube": tube, "to": f"{tube}-to", "states": ["ready"], "limit": 3}, 3
+
+
+def _import(client: Client, tube: str) -> tuple[Arguments, int]:
+    lines = '{"body": "one", "state": "buried"}\n\n{"body": "two", "pri": 3}\n{"body": "\u00e4"}\n'
+    return {"tube": tube, "lines": lines, "skip": 1}, 2
+
+
 CASES: dict[str, Callable[[Client, str], tuple[Arguments, int]]] = {
     "kick": _kick,
     "kick ids": _kick_ids,
@@ -162,7 +178,10 @@ CASES: dict[str, Callable[[Client, str], tuple[Arguments, int]]] = {
     "pause": _pause,
     "put": _put,
     "move": _move,
+    "move some": _move_some,
     "truncate": _truncate,
+    "truncate states": _truncate_states,
+    "import": _import,
 }
 
 
@@ -276,6 +295,69 @@ def test_stop(admin: Visitor, wire: Client, name: str, log: Path, kind: str) -> 
     assert admin.post("s/0/operations/987654/stop", {}).status == 400
 
 
+@pytest.mark.parametrize("states_of_jobs", [["ready", "delayed", "buried"], ["ready"]])
+def test_truncate_leaves_other_states(
+    admin: Visitor, wire: Client, name: str, states_of_jobs: list[str]
+) -> None:
+    ready = fill(wire)
+    buried = bury(wire, 2)
+    done = admin.run("truncate", tube=name, states=states_of_jobs)
+    assert (done["error"], done["done"]) == (None, done["total"])
+    assert not [state for state in states(wire, ready) if state == "ready"]
+    gone = "buried" in states_of_jobs
+    assert states(wire, buried) == (["gone"] * 2 if gone else ["buried"] * 2)
+
+
+def test_export_and_import(admin: Visitor, wire: Client, name: str, either: Server) -> None:
+    """The same lines as the command's; what was exported can be imported by either."""
+    fill(wire, 150)
+    bury(wire, 2)
+    wire.ask(b"put 7 1000 60 2\r\n\xff\n\r\n")
+    wire.ask(b"reserve-with-timeout 0\r\n")
+    exported = admin.get("s/0/jobs/export", tube=name)
+    assert exported.status == 200
+    assert exported.headers["Content-Disposition"] == "attachment"
+    operator = Operator(f"127.0.0.1:{either.port}")
+    lines = [json.loads(line) for line in exported.body.splitlines()]
+    assert len(lines) == 152
+    for mine, of_command in zip(lines, operator.do("export", name).json_lines, strict=True):
+        assert abs(mine.pop("delay") - of_command.pop("delay")) <= 2
+        assert mine == of_command
+    target = f"{name}-imported"
+    done = admin.run("import", tube=target, lines=exported.body.decode())
+    assert (done["error"], done["done"], done["total"]) == (None, 152, 152)
+    imported = operator.do("export", target).json_lines
+    keys = ("state", "pri", "ttr", "body", "body_base64")
+    assert [[one.get(key) for key in keys] for one in imported] == [
+        [one.get(key) for key in keys] for one in lines
+    ]
+
+
+def test_export_of_a_tube_that_does_not_exist(admin: Visitor) -> None:
+    assert admin.get("s/0/jobs/export", tube="no-such-tube").status == 404
+    assert admin.get("s/0/jobs/export", tube="no tube").status == 400
+
+
+def test_an_invalid_line_imports_nothing(admin: Visitor, wire: Client, name: str) -> None:
+    values = {"kind": "import", "tube": name, "lines": '{"body": "a"}\n{"body": 1}\n'}
+    for dry_run in (True, False):
+        answer = admin.post("s/0/operations", {**values, "dry_run": dry_run})
+        assert answer.status == 400
+        assert "line 2" in answer.error
+    assert wire.stats(b"stats-tube %b" % name.encode())["total-jobs"] == "0"
+
+
+def test_where_to_continue_after_a_refused_line(admin: Visitor, wire: Client, name: str) -> None:
+    too_big = json.dumps({"body": "x" * 70_000})
+    lines = f'{{"body": "a"}}\n{{"body": "b"}}\n{too_big}\n{{"body": "d"}}\n'
+    done = admin.run("import", tube=name, lines=lines)
+    assert "line 3" in done["error"] and done["error"].endswith("put 2 jobs; to continue, skip 2")
+    assert done["done"] == 2
+    done = admin.run("import", tube=name, lines=lines, skip=3)
+    assert (done["error"], done["done"]) == (None, 1)
+    assert [state for state in tube_state(wire, name) if "current-jobs-ready: 3" in state]
+
+
 FAILING: dict[str, Arguments] = {
     "kick": {"tube": "no-such-tube", "count": 1},
     "pause": {"tube": "no-such-tube", "seconds": 1},
@@ -329,6 +411,15 @@ def test_long_arguments_are_cut_off_for_viewers(admin: Visitor, name: str, log: 
     assert len(admin.get("s/0/operations").body) < 100_000
     assert eventually(lambda: entries(log)[-1]["outcome"] == "done")
     assert len(entries(log)[-1]["arguments"]["ids"]) == 5000, "the audit log has all"
+
+
+def test_the_audit_log_has_the_begin_of_a_file(admin: Visitor, name: str, log: Path) -> None:
+    lines = '{"body": "x"}\n' * 20_000
+    done = admin.run("import", tube=name, lines=lines)
+    assert done["done"] == 20_000
+    assert eventually(lambda: entries(log)[-1]["outcome"] == "done")
+    assert lines.startswith(entries(log)[-1]["arguments"]["lines"])
+    assert len(entries(log)[-1]["arguments"]["lines"]) == 1 << 16
 
 
 def test_two_users_at_once(beside: ConsoleProcess, wire: Client, name: str) -> None:

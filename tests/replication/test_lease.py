@@ -61,7 +61,7 @@ def test_failovers_are_counted() -> None:
         assert await failovers_after_take(one) == 0
         await one.give_up()
         assert await failovers_after_take(two) == 1
-        # It has not heard that it took the lease.
+        # It does not know that it took the lease.
         assert await failovers_after_take(Lease(log, "b", "b:1", LEASE_S)) == 1
         assert await failovers_after_take(Lease(log, "a2", "a:1", 0.0)) == 2
 

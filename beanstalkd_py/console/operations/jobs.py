@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import gevent
 
@@ -18,11 +17,12 @@ from beanstalkd_py.admin.statistics import (
     DELAYED,
     FREE_STATES,
     READY,
+    STATES,
     features_of,
     job_stats,
     tube_stats,
 )
-from beanstalkd_py.admin.truncate import TruncateResult, truncate
+from beanstalkd_py.admin.truncate import TruncateResult, truncate, truncate_on_server
 from beanstalkd_py.console.operations.operation import (
     Arguments,
     Plan,
@@ -241,51 +241,64 @@ def run_put(target: Target, arguments: Arguments, progress: Progress) -> str:
     return f"Put job {job} into {tube}"
 
 
+def _limit_of(arguments: Arguments) -> int | None:
+    """Return the greatest number of jobs to move; None for no limit."""
+    if arguments.get("limit") is None:
+        return None
+    return number_of(arguments, "limit", 1, UINT32_MAX, None)
+
+
 def plan_move(target: Target, arguments: Arguments) -> Plan:
     source, to, states = tube_of(arguments), tube_of(arguments, "to"), states_of(arguments)
+    limit = _limit_of(arguments)
     if source == to:
         raise errors.ToolUsageError("to: give another tube")
     rate_of(arguments)
     with target.connection() as connection:
-        count = tube_stats(connection, source).count(states)
+        found = tube_stats(connection, source).count(states)
+    count = found if limit is None else min(found, limit)
     return Plan(count, f"Move {counted(count, 'job')} from {source} to {to}")
 
 
 def run_move(target: Target, arguments: Arguments, progress: Progress) -> str:
     source, to = tube_of(arguments), tube_of(arguments, "to")
-    result = MoveResult()
-
-    @contextlib.contextmanager
-    def counting() -> Iterator[None]:
-        before = result.moved
-        yield
-        progress.add(result.moved - before)
-
+    result, limit = MoveResult(), _limit_of(arguments)
     with target.connection() as connection:
         move(
-            *(connection, source, to, states_of(arguments), None, rate_of(arguments)),
+            *(connection, source, to, states_of(arguments), limit, rate_of(arguments)),
             result=result,
-            deferred=counting,
+            deferred=lambda: progress.counting(lambda: result.moved),
             stopped=lambda: progress.is_stopped,
         )
     return f"Moved {counted(result.moved, 'job')} from {source} to {to}"
 
 
 def plan_truncate(target: Target, arguments: Arguments) -> Plan:
-    tube = tube_of(arguments)
+    tube, states = tube_of(arguments), states_of(arguments)
     with target.connection() as connection:
-        count = tube_stats(connection, tube).count(FREE_STATES)
-    return Plan(count, f"Delete {counted(count, 'job')} of {tube}; reserved jobs stay")
+        count = tube_stats(connection, tube).count(states)
+    kept = [state for state in STATES if state not in states]
+    return Plan(count, f"Delete {counted(count, 'job')} of {tube}; {', '.join(kept)} jobs stay")
 
 
 def run_truncate(target: Target, arguments: Arguments, progress: Progress) -> str:
-    tube, result = tube_of(arguments), TruncateResult()
-    with target.connection() as connection:
-        if "truncate" in features_of(connection):
-            connection.extend_timeout(None)
-            reply = connection.execute(b"truncate " + tube.encode())
-            result.deleted = int(reply.expect(b"TRUNCATED").values[0])
-        else:
-            truncate(connection, tube, FREE_STATES, result)
-    progress.add(result.deleted)
+    """Delete jobs by the server if it can, because its history then has them as truncated."""
+    tube, states, result = tube_of(arguments), states_of(arguments), TruncateResult()
+
+    def is_stopped() -> bool:
+        progress.add(result.deleted - progress.operation.done)
+        return progress.is_stopped
+
+    try:
+        with target.control_client() as control:
+            truncate_on_server(control, tube, states, result, is_stopped)
+    except errors.NoControlError:
+        with target.connection() as connection:
+            if set(states) == set(FREE_STATES) and "truncate" in features_of(connection):
+                connection.extend_timeout(None)
+                reply = connection.execute(b"truncate " + tube.encode())
+                result.deleted = int(reply.expect(b"TRUNCATED").values[0])
+            else:
+                truncate(connection, tube, states, result, stopped=is_stopped)
+    is_stopped()
     return f"Deleted {counted(result.deleted, 'job')} of {tube}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from beanstalkd_py.console.access.accounts import Role
 from beanstalkd_py.console.operations import jobs, server
+from beanstalkd_py.console.operations.job_lines import plan_import, run_import
 from beanstalkd_py.console.operations.operation import (
     Kind,
     Planner,
@@ -23,8 +24,8 @@ def _kind(names: str, plan: Planner, run: Runner, *, can_stop: bool = False) -> 
     return Kind(Role.OPERATE, frozenset(names.split()), plan, run, can_stop)
 
 
-def _admin_kind(names: str, plan: Planner, run: Runner) -> Kind:
-    return Kind(Role.ADMIN, frozenset(names.split()), plan, run)
+def _admin_kind(names: str, plan: Planner, run: Runner, *, can_stop: bool = False) -> Kind:
+    return Kind(Role.ADMIN, frozenset(names.split()), plan, run, can_stop)
 
 
 KINDS: Mapping[str, Kind] = {
@@ -41,9 +42,10 @@ KINDS: Mapping[str, Kind] = {
     "undelete": _kind("tube key offset to_tube", plan_undelete, run_undelete),
     "pause": _kind("tube seconds", jobs.plan_pause, jobs.run_pause),
     "put": _kind("tube body pri delay ttr", jobs.plan_put, jobs.run_put),
-    "move": _kind("tube to states rate", jobs.plan_move, jobs.run_move, can_stop=True),
+    "import": _kind("tube lines skip", plan_import, run_import, can_stop=True),
+    "move": _kind("tube to states limit rate", jobs.plan_move, jobs.run_move, can_stop=True),
     "schedule-run": _kind("name", server.plan_schedule_run, server.run_schedule_run),
-    "truncate": _admin_kind("tube", jobs.plan_truncate, jobs.run_truncate),
+    "truncate": _admin_kind("tube states", jobs.plan_truncate, jobs.run_truncate, can_stop=True),
     "drain": _admin_kind("on", server.plan_drain, server.run_drain),
     "compact": _admin_kind("", server.plan_request("Compact the binlogs"), server.run_compact),
     "reload": _admin_kind("", server.plan_request("Read the options again"), server.run_reload),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from beanstalkd_py import errors
@@ -14,6 +15,8 @@ from beanstalkd_py.console.target import Target
 
 SHOWN_LENGTH = 200
 """Characters of a text, and numbers of a list, that viewers get of an argument."""
+RECORDED_LENGTH = 1 << 16
+"""Characters of a text that the audit log gets of an argument; the default limit of a job."""
 REPORT_S = 0.25
 """Least time between two reports of the progress of an operation."""
 MOST_IDS = 10_000
@@ -52,6 +55,14 @@ def cut_off(arguments: Arguments) -> Arguments:
     }
 
 
+def recorded(arguments: Arguments) -> Arguments:
+    """Return arguments for the audit log, without the ends of long texts."""
+    return {
+        name: value[:RECORDED_LENGTH] if isinstance(value, str) else value
+        for name, value in arguments.items()
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a dry run returns: how many jobs, tubes or settings change, and a sentence."""
@@ -75,6 +86,13 @@ class Progress:
         if now_mono - self._reported_mono >= REPORT_S:
             self._reported_mono = now_mono
             self.changed(self.operation)
+
+    @contextlib.contextmanager
+    def counting(self, count: Callable[[], int]) -> Iterator[None]:
+        """Add what `count` grows by meanwhile."""
+        before = count()
+        yield
+        self.add(count() - before)
 
 
 Planner = Callable[[Target, Arguments], Plan]

@@ -22,6 +22,7 @@ from beanstalkd_py.console.operations.operation import (
     Operation,
     Plan,
     Progress,
+    recorded,
 )
 from beanstalkd_py.console.target import Target
 
@@ -68,7 +69,7 @@ class Operations:
         found = plan(kind, self._target, arguments)
         self._last_id += 1
         operation = Operation(
-            *(self._last_id, kind, self._target.name, caller.user, dict(arguments)),
+            *(self._last_id, kind, self._target.name, caller.user, recorded(arguments)),
             *(time.time(), found.count),
             text=found.text,
             can_stop=KINDS[kind].can_stop,
@@ -77,7 +78,7 @@ class Operations:
         self._all.append(operation)
         del self._all[:-KEPT]
         progress = self._running[operation.id] = Progress(operation, self._changed)
-        greenlet = gevent.spawn(self._run, progress, caller)
+        greenlet = gevent.spawn(self._run, progress, arguments, caller)
         self._greenlets.add(greenlet)
         greenlet.link(self._greenlets.discard)
         greenlet.join(timeout=0.2)  # most end at once
@@ -105,10 +106,10 @@ class Operations:
             progress.is_stopped = True
         gevent.joinall(list(self._greenlets), timeout=limit_s)
 
-    def _run(self, progress: Progress, caller: Caller) -> None:
+    def _run(self, progress: Progress, arguments: Arguments, caller: Caller) -> None:
         operation = progress.operation
         try:
-            operation.text = KINDS[operation.kind].run(self._target, operation.arguments, progress)
+            operation.text = KINDS[operation.kind].run(self._target, arguments, progress)
         except (errors.BeanstalkdError, OSError) as error:
             operation.error = str(error)
         except Exception:

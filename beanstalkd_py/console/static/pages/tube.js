@@ -10,7 +10,7 @@ import { TubeNames } from "/static/parts/filters.js";
 import { JobTable } from "/static/parts/job_table.js";
 import { Empty, WhenLoaded } from "/static/parts/notices.js";
 import { Facts, Figure, Figures, Page, Section } from "/static/parts/page.js";
-import { kickTube, moveJobs, pauseTube, putJob, resumeTube, truncateTube } from "/static/parts/tube_actions.js";
+import { exportPath, importJobs, kickTube, moveJobs, pauseTube, putJob, resumeTube, truncateTube } from "/static/parts/tube_actions.js";
 import { TubeBadges } from "/static/parts/tube_badges.js";
 import { Count, Duration, Rate } from "/static/parts/values.js";
 
@@ -40,7 +40,7 @@ function useTubeSamples(live, tube) {
   return kept;
 }
 
-function Actions({ tube, row, onDone }) {
+function Actions({ server, tube, row, onDone }) {
   const session = useSession();
   const openAction = useAction();
   const button = (action, text, style = "") =>
@@ -51,6 +51,8 @@ function Actions({ tube, row, onDone }) {
     ${button(kickTube(tube, row?.buried ?? 0), "Kick")}
     ${row?.pausedS > 0 ? button(resumeTube(tube), "End pause") : button(pauseTube(tube), "Pause")}
     ${button(moveJobs(tube), "Move")}
+    <a class="button" href=${exportPath(server, tube)} download=${tube + ".jsonl"}>Export</a>
+    ${button(importJobs(tube), "Import")}
     ${button(truncateTube(tube), "Truncate", "danger-outline")}`;
 }
 
@@ -70,7 +72,7 @@ export function TubePage({ server, name, features }) {
   }
   const numbers = row ?? {};
   return html`<${Page} title=${title} label=${name} trail=${trail} badges=${row && html`<${TubeBadges} tube=${row} />`}
-    actions=${html`<${Actions} tube=${name} row=${row} onDone=${details.reload} />`}>
+    actions=${html`<${Actions} server=${server} tube=${name} row=${row} onDone=${details.reload} />`}>
     <${TubeNames} id="tube-names" />
     <${Figures}>
       <${Figure} label="Ready"><${Count} value=${numbers.ready} zero=${false} /><//>

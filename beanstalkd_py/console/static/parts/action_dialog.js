@@ -1,7 +1,7 @@
 /* The dialog of an operation. It first asks the server for the number of affected jobs (dry run), and
    enables the button when the answer is shown, unless it would change nothing.
    An action is {kind, title, button, arguments, fields, danger, tube, note, done(operation)}. A field is
-   {name, label, type, value, hint, optional, options}; types: text, number, time, body, select, states. */
+   {name, label, type, value, hint, optional, options}; types: text, number, time, body, file, select, states. */
 import { createContext, html, useContext, useEffect, useMemo, useState } from "/static/preact.js";
 import { post } from "/static/api.js";
 import { longNumber } from "/static/formatting.js";
@@ -44,7 +44,10 @@ function Field({ field, value, onChange, first }) {
   let control;
   if (field.type === "body") control = html`<textarea ...${common} rows="5" spellcheck=${false} class="code"
     value=${value} onInput=${input}></textarea>`;
-  else if (field.type === "select") {
+  else if (field.type === "file") {
+    const read = async (event) => onChange((await event.currentTarget.files[0]?.text()) ?? "");
+    control = html`<input ...${common} type="file" onChange=${read} />`;
+  } else if (field.type === "select") {
     control = html`<select ...${common} value=${value} onChange=${input}>
     ${field.options.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`;
   } else {

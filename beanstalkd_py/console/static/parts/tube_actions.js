@@ -1,4 +1,6 @@
 /* The operations on a tube, as actions of the dialog. */
+import { withQuery } from "/static/api.js";
+
 export const kickTube = (tube, buried) => ({
   kind: "kick", title: "Kick jobs of " + tube, button: "Kick", arguments: { tube },
   note: "Buried jobs become ready. Without buried jobs, delayed ones become ready.",
@@ -25,19 +27,32 @@ export const putJob = (tube) => ({
   ],
 });
 
+export const exportPath = (server, tube) => "/api" + withQuery("/s/" + server + "/jobs/export", { tube });
+
+export const importJobs = (tube) => ({
+  kind: "import", title: "Import jobs into " + tube, button: "Import", arguments: { tube },
+  note: "Each line of the file is a job as JSON, as Export writes it. The jobs get new ids.",
+  fields: [
+    { name: "lines", label: "File", type: "file", hint: "Up to about 3 MB. The command beanstalkd-py import reads larger files." },
+    { name: "skip", label: "Lines to skip", type: "number", value: "0" },
+  ],
+});
+
 export const moveJobs = (tube) => ({
   kind: "move", title: "Move jobs of " + tube, button: "Move", arguments: { tube }, tube,
   note: "The jobs are put into the other tube as new jobs.",
   fields: [
     { name: "to", label: "To the tube", list: "tube-names" },
     { name: "states", label: "Jobs in the states", type: "states", value: ["ready"] },
+    { name: "limit", label: "At most this number of jobs", type: "number", optional: true, min: 1 },
     { name: "rate", label: "Jobs per second", type: "number", optional: true, min: 0.1, hint: "Without a rate the server moves them as fast as it can." },
   ],
 });
 
 export const truncateTube = (tube) => ({
   kind: "truncate", title: "Truncate " + tube, button: "Truncate", danger: true, arguments: { tube }, tube,
-  note: "All ready, delayed and buried jobs of the tube are deleted. This cannot be undone.",
+  note: "The jobs are deleted. This cannot be undone. Reserved jobs belong to their clients and stay.",
+  fields: [{ name: "states", label: "Jobs in the states", type: "states", value: ["ready", "delayed", "buried"] }],
 });
 
 /* `message` is an ended job of the history: {tube, key, offset}. */
