@@ -120,6 +120,7 @@ def _history_messages(visit: Visit, pages: ServerPages) -> object:
         visit.seconds("from"),
         visit.seconds("to"),
         visit.text("event"),
+        visit.text("body"),
         visit.optional("before", 2**63 - 1),
         visit.number("limit", 100, history.MOST_MESSAGES),
     )

@@ -667,7 +667,10 @@ HOSTILE_VALUES = (
         ("policy-set", {"policy": {"tube": "hostile"}}),
         ("policy-unset", {"pattern": "hostile"}),
         ("schedule-run", {"name": "hostile"}),
-        ("replay", {"tube": "hostile", "from": 0, "to": 1, "to_tube": "hostile-2", "rate": 1}),
+        (
+            "replay",
+            {"tube": "hostile", "from": 0, "to": 1, "body": "x", "where": "pri>1", "rate": 1},
+        ),
     ],
 )
 def test_hostile_arguments(

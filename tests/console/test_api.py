@@ -522,6 +522,11 @@ def test_history(historic: Any) -> None:
     one = visitor.ok("s/0/history/messages", tube="mails", key=str(jobs[4]))["messages"]
     assert [int(each["key"]) for each in one] == [jobs[4]]
     assert visitor.ok("s/0/history/messages", tube="mails", event="expired")["messages"] == []
+    one = visitor.ok("s/0/history/messages", tube="mails", body="il 17")["messages"]
+    assert [int(each["key"]) for each in one] == [jobs[17]]
+    ten = visitor.ok("s/0/history/messages", body="mail 1")["messages"]
+    assert len(ten) == 11
+    assert visitor.ok("s/0/history/messages", tube="mails", body="mail .*")["messages"] == []
     assert visitor.ok("s/0/history/messages", tube="mails", to=1)["messages"] == []
     later = {"from": time.time() + 100}
     assert visitor.ok("s/0/history/messages", tube="mails", **later)["messages"] == []

@@ -101,6 +101,24 @@ def test_how_jobs_ended(either: Server, visitor: Visitor, name: str) -> None:
     assert jobs_in(either, f"{name}-key") == Counter([7])
 
 
+def test_conditions(either: Server, visitor: Visitor, name: str) -> None:
+    where = "reserves>0 & pri<1024"
+    arguments = {"tube": "mails", "body": "7:", "where": where, "to_tube": name}
+    of_conditions = [
+        one
+        for one in NUMBERS
+        if int(finished(one).properties["reserves"]) > 0
+        and int(finished(one).properties["pri"]) < 1024
+    ]
+    expected = [one for one in of_conditions if b"7:" in finished(one).body]
+    assert 0 < len(expected) < len(of_conditions)
+    assert visitor.dry_run("replay", **arguments)["count"] == len(expected)
+    assert visitor.run("replay", **arguments)["done"] == len(expected)
+    assert jobs_in(either, name) == Counter(expected)
+    literally = {**arguments, "body": ".*", "where": "", "to_tube": f"{name}-2"}
+    assert visitor.dry_run("replay", **literally)["count"] == 0, "no regular expression"
+
+
 def test_undelete(either: Server, visitor: Visitor, name: str) -> None:
     (found,) = visitor.ok("s/0/history/messages", tube="mails", key="7")["messages"]
     arguments = {"tube": "mails", "key": "7", "offset": found["offset"], "to_tube": name}
@@ -140,6 +158,10 @@ def test_undelete(either: Server, visitor: Visitor, name: str) -> None:
         {"from": True},
         {"from": 1e12},
         {"rate": 0},
+        {"body": 1},
+        {"where": "pri"},
+        {"where": "body~("},
+        {"where": ["pri=1"]},
     ],
 )
 def test_wrong_arguments(visitor: Visitor, wrong: dict[str, object]) -> None:

@@ -38,7 +38,9 @@ KINDS: Mapping[str, Kind] = {
         can_stop=True,
     ),
     "redrive": _kind("tube ids shape rate", jobs.plan_redrive, jobs.run_redrive, can_stop=True),
-    "replay": _kind("tube from to event key to_tube rate", plan_replay, run_replay, can_stop=True),
+    "replay": _kind(
+        "tube from to event key body where to_tube rate", plan_replay, run_replay, can_stop=True
+    ),
     "undelete": _kind("tube key offset to_tube", plan_undelete, run_undelete),
     "pause": _kind("tube seconds", jobs.plan_pause, jobs.run_pause),
     "put": _kind("tube body pri delay ttr", jobs.plan_put, jobs.run_put),

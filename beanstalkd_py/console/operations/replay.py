@@ -8,6 +8,7 @@ that was complete, it begins again.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -50,8 +51,10 @@ MS_PER_S = 1000
 MOST_S = 1e11
 OVERRIDES = JobOverrides()
 
-FILTERS = {"event": "tag", "key": "key"}
+FILTERS = {"event": "tag=", "key": "key=", "body": "body~"}
 """The conditions of `history replay --filter` for the arguments of a replay."""
+AND = " & "
+"""Between the conditions of the argument `where`."""
 
 Recorded = tuple[Replay, ReplayState]
 
@@ -85,11 +88,7 @@ def _wanted(store: StoreReader, arguments: Arguments) -> Replay:
     """Return the replay of these arguments. Raises ToolUsageError, RefusedError."""
     since, until = _seconds(arguments, "from"), _seconds(arguments, "to")
     tube, into = _text(arguments, "tube"), _into(arguments)
-    filters = [
-        f"{condition}={_text(arguments, name)}"
-        for name, condition in FILTERS.items()
-        if arguments.get(name) not in (None, "")
-    ]
+    filters = _filters(arguments)
     begin = 0 if since is None else math.ceil(since * MS_PER_S)
     end = ALWAYS if until is None else math.ceil(until * MS_PER_S) - 1
     if begin > end:
@@ -97,6 +96,25 @@ def _wanted(store: StoreReader, arguments: Arguments) -> Replay:
     times = {"since": _time_text(since), "until": _time_text(until)}
     topic = _topic(store, tube)
     return new_replay(store, topic, into, begin=begin, end=end, filters=filters, **times)
+
+
+def _filters(arguments: Arguments) -> list[str]:
+    """Return conditions of `history replay --filter`. Raises ToolUsageError."""
+    texts = {
+        name: _text(arguments, name)
+        for name in (*FILTERS, "where")
+        if arguments.get(name) not in (None, "")
+    }
+    where = texts.pop("where", "")
+    if "body" in texts:
+        texts["body"] = re.escape(texts["body"])
+    filters = [FILTERS[name] + text for name, text in texts.items()]
+    filters += [one.strip() for one in where.split(AND) if one.strip()]
+    try:
+        all_conditions(filters)
+    except ValueError as error:
+        raise errors.ToolUsageError(f"where: {error}") from error
+    return filters
 
 
 def _text(arguments: Arguments, name: str) -> str:

@@ -65,15 +65,25 @@ class HistoryTopic:
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """Which messages to list, newest first. Times are seconds since 1970."""
+    """Which messages to list, newest first. Times are seconds since 1970; `body` is text in it.
+
+    It is no regular expression: one of a viewer could keep the console busy for ever.
+    """
 
     tube: str
     key: str = ""
     begin: float | None = None
     end: float | None = None
     event: str = ""
+    body: str = ""
     before: int | None = None
     limit: int = 100
+
+    def matches(self, message: Stored) -> bool:
+        """Check what no index has."""
+        if self.event not in ("", message.properties.get(TAGS, "")):
+            return False
+        return self.body.encode() in message.body
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +188,7 @@ class History:
         topics = [escape(query.tube)] if query.tube else _topics(store)
         found = _with_key if query.key else self._newest
         for message in found(store, topics, query, begin, end):
-            if query.event not in ("", message.properties.get(TAGS, "")):
+            if not query.matches(message):
                 if time.monotonic() < end_mono:
                     continue
                 return _list_of(page, message.offset)

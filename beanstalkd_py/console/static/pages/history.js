@@ -79,7 +79,7 @@ function Messages({ server, wanted }) {
     ${source.data && !isSearching && html`<${DataTable} label="Ended jobs" columns=${columns}
       rows=${messages.flatMap((one) => (one.offset === opened ? [one, { detailsOf: one }] : [one]))}
       rowKey=${(row) => row.offset} renderRow=${renderRow}
-      empty=${html`<${Empty} title="No ended job matches.">Ended jobs appear here if tube, key, end and time match.<//>`} />`}
+      empty=${html`<${Empty} title="No ended job matches.">Ended jobs appear here if tube, key, body, end and time match.<//>`} />`}
     <${Pager} pages=${pages} following=${isSearching ? null : next} label="Pages of the history" backwards="Newer"
       forwards="Older" />`;
 }
@@ -88,23 +88,24 @@ export function HistoryPage({ server, query }) {
   const session = useSession();
   const openAction = useAction();
   const topics = useData("/s/" + server + "/history/topics");
-  const { tube = "", key = "", from = "", to = "", event = "" } = query;
+  const { tube = "", key = "", from = "", to = "", event = "", body = "" } = query;
   const set = (name) => (value) =>
     navigate(pathOf(server, "history", null, { ...query, [name]: value }), { replace: true });
-  const wanted = { tube, key, from: epochOf(from), to: epochOf(to), event };
-  const isFiltered = Boolean(tube || key || from || to || event);
-  const filters = [event && "the end " + event, key && "the key " + key].filter(Boolean);
+  const wanted = { tube, key, from: epochOf(from), to: epochOf(to), event, body };
+  const isFiltered = Boolean(tube || key || from || to || event || body);
+  const filters = [event && "the end " + event, key && "the key " + key, body && "“" + body + "” in the body"].filter(Boolean);
   const replay = () => openAction({
     kind: "replay", button: "Replay", title: "Replay ended jobs of " + tube, tube,
     note: "The ended jobs of this time" + (filters.length ? " with " + filters.join(" and ") : "") + " are put again, as new jobs.",
     fields: [
       { name: "from", label: "From", type: "time", value: from, optional: true, half: true, hint: "In the time zone of this browser." },
       { name: "to", label: "To", type: "time", value: to, optional: true, half: true },
+      { name: "where", label: "Conditions", optional: true, hint: "Such as buries>0 & pri<1024, as of beanstalkd-py history replay --filter." },
       { name: "to_tube", label: "Into the tube", value: tube, list: "tube-names" },
       rateField,
     ],
     build: (values) => ({
-      tube, from: epochOf(values.from), to: epochOf(values.to), event: event || null, key: key || null, to_tube: values.to_tube, rate: values.rate,
+      tube, from: epochOf(values.from), to: epochOf(values.to), event: event || null, key: key || null, body: body || null, where: values.where || null, to_tube: values.to_tube, rate: values.rate,
     }),
   });
   return html`<${Page} title=${tube ? html`History of <span class="tube-name">${tube}</span>` : "History"}
@@ -117,6 +118,7 @@ export function HistoryPage({ server, query }) {
       <${FilterText} label="Tube" value=${tube} onChange=${set("tube")} list="tube-names" search=${!tube}
         placeholder="name of a tube" delayMs=${500} />
       <${FilterText} label="Job id or key" value=${key} onChange=${set("key")} search=${Boolean(tube)} />
+      <${FilterText} label="Body contains" value=${body} onChange=${set("body")} placeholder="text in the body" />
       <${FilterText} label="From" type="datetime-local" value=${from} onChange=${set("from")} />
       <${FilterText} label="To" type="datetime-local" value=${to} onChange=${set("to")} />
       <${FilterSelect} label="End" value=${event} onChange=${set("event")} options=${EVENTS} />
