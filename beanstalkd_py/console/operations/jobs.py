@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
@@ -59,14 +60,14 @@ def run_ids(
     command: Callable[[Connection, Sequence[int]], list[str]], word: str, text: str
 ) -> Runner:
     def run(target: Target, arguments: Arguments, progress: Progress) -> str:
-        ids, limiter = ids_of(arguments), RateLimiter(rate_of(arguments), BATCH_JOBS)
-        changed = _in_batches(target, ids, limiter, progress, command, word)
+        limiter = RateLimiter(rate_of(arguments), BATCH_JOBS)
+        changed = _change_ids(target, ids_of(arguments), limiter, progress, command, word)
         return f"{text} {counted(changed, 'job')}"
 
     return run
 
 
-def _in_batches(
+def _change_ids(
     target: Target,
     ids: Sequence[int],
     limiter: RateLimiter,
@@ -74,17 +75,41 @@ def _in_batches(
     command: Callable[[Connection, Sequence[int]], list[str]],
     word: str,
 ) -> int:
-    changed, begin = 0, 0
+    rest = iter(ids)
+
+    def change(connection: Connection, most: int) -> tuple[int, int]:
+        batch = list(itertools.islice(rest, most))
+        return len(batch), command(connection, batch).count(word)
+
+    return _in_batches(target, len(ids), limiter, progress, change)
+
+
+def _in_batches(
+    target: Target,
+    total: int,
+    limiter: RateLimiter,
+    progress: Progress,
+    change: Callable[[Connection, int], tuple[int, int]],
+) -> int:
+    """Let `change` try jobs, at most as many as it is told, until `total` or until it tries none.
+
+    It returns how many it has tried and how many it has changed. Returns the number of the latter.
+    """
+    tried, changed = 0, 0
     with target.connection() as connection:
-        while begin < len(ids) and limiter.wait(connection, lambda: progress.is_stopped):
-            batch = ids[begin : begin + limiter.batch_jobs]
-            begin += len(batch)
-            limiter.record(len(batch), time.monotonic())
-            done = command(connection, batch).count(word)
+        while (
+            tried < total
+            and not progress.is_stopped
+            and limiter.wait(connection, lambda: progress.is_stopped)
+        ):
+            now_mono = time.monotonic()
+            count, done = change(connection, min(limiter.batch_jobs, total - tried))
+            if count == 0:
+                break
+            limiter.record(count, now_mono)
+            tried += count
             changed += done
             progress.add(done)
-            if progress.is_stopped:
-                break
             gevent.sleep(0)
     return changed
 
@@ -143,7 +168,7 @@ def run_delete(target: Target, arguments: Arguments, progress: Progress) -> str:
     by_shape = "shape" in arguments
     ids = _buried(target, arguments) if by_shape else ids_of(arguments)
     limiter = RateLimiter(rate_of(arguments), BATCH_JOBS)
-    count = _in_batches(target, ids, limiter, progress, job_commands.delete, "DELETED")
+    count = _change_ids(target, ids, limiter, progress, job_commands.delete, "DELETED")
     return f"Deleted {counted(count, 'job')}"
 
 
@@ -168,7 +193,7 @@ def run_redrive(target: Target, arguments: Arguments, progress: Progress) -> str
         count = _kick_buried(target, tube, limiter, progress)
     else:
         ids = _buried(target, arguments)
-        count = _in_batches(target, ids, limiter, progress, job_commands.kick, "KICKED")
+        count = _change_ids(target, ids, limiter, progress, job_commands.kick, "KICKED")
     return f"Made {counted(count, 'buried job')} of {tube} ready"
 
 
@@ -179,23 +204,15 @@ def _lists_jobs(target: Target, tube: str) -> bool:
 
 def _kick_buried(target: Target, tube: str, limiter: RateLimiter, progress: Progress) -> int:
     """Kick as many jobs as are buried now, in their order: the server does not list their ids."""
-    kicked = 0
+
+    def kick(connection: Connection, most: int) -> tuple[int, int]:
+        # `kick` makes delayed jobs ready when no job is buried.
+        count = min(most, tube_stats(connection, tube).buried)
+        return count, job_commands.kick_first(connection, tube, count) if count else 0
+
     with target.connection() as connection:
-        left = tube_stats(connection, tube).buried
-        while left > 0 and limiter.wait(connection, lambda: progress.is_stopped):
-            # `kick` makes delayed jobs ready when no job is buried.
-            count = min(left, limiter.batch_jobs, tube_stats(connection, tube).buried)
-            if count == 0:
-                break
-            limiter.record(count, time.monotonic())
-            done = job_commands.kick_first(connection, tube, count)
-            kicked += done
-            left -= count
-            progress.add(done)
-            if progress.is_stopped:
-                break
-            gevent.sleep(0)
-    return kicked
+        total = tube_stats(connection, tube).buried
+    return _in_batches(target, total, limiter, progress, kick)
 
 
 def plan_pause(target: Target, arguments: Arguments) -> Plan:
