@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import gevent
 import pytest
 from cli.operator import Operator
 from console.consoles import ConsoleProcess, Visitor, console, users_file
@@ -17,8 +18,13 @@ from processes import eventually
 from servers import Server, ours, reference
 from wire import Client, in_tube
 
+from beanstalkd_py.admin.address import Address
+from beanstalkd_py.console.access.accounts import Role
+from beanstalkd_py.console.audit_log import AuditLog
 from beanstalkd_py.console.operations.kinds import KINDS
-from beanstalkd_py.console.operations.running import MOST_RUNNING
+from beanstalkd_py.console.operations.operation import Kind, Plan, Progress
+from beanstalkd_py.console.operations.running import MOST_RUNNING, Caller, Operations
+from beanstalkd_py.console.target import Target
 
 pytestmark = pytest.mark.costly
 STARTERS = {"ours": ours, "C": reference}
@@ -593,6 +599,23 @@ def test_every_kind_is_tested() -> None:
     of_other_files = {"replay", "undelete"}
     others = {"drain", "compact", "reload", "policy-set", "policy-unset", "schedule-run"}
     assert {case.split()[0] for case in CASES} | others | of_other_files == KINDS.keys()
+
+
+def test_an_operation_is_shown_before_its_first_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+
+    def run(target: Target, arguments: Mapping[str, object], progress: Progress) -> str:
+        gevent.sleep(0.5)
+        return "done"
+
+    kind = Kind(Role.OPERATE, frozenset(), lambda target, arguments: Plan(1, "slow"), run)
+    monkeypatch.setitem(cast(dict[str, Kind], KINDS), "slow", kind)
+    target = Target(Address("127.0.0.1", 1))
+    operations = Operations(target, AuditLog(None), lambda one: shown.append(one.ended))
+    operation = operations.begin("slow", {}, Caller("ann", "127.0.0.1"))
+    assert shown == [None]
+    gevent.sleep(0.5)
+    assert shown == [None, operation.ended]
 
 
 def test_a_server_that_ends_during_an_operation(tmp_path: Path) -> None:

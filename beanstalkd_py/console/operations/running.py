@@ -82,6 +82,8 @@ class Operations:
         self._greenlets.add(greenlet)
         greenlet.link(self._greenlets.discard)
         greenlet.join(timeout=0.2)  # most end at once
+        if operation.ended is None and not operation.done:
+            self._changed(operation)  # before its first progress, which may take long
         return operation
 
     def stop(self, number: int, caller: Caller) -> Operation:
