@@ -42,7 +42,7 @@ class ServerPages:
         return event("operations", {"operations": self.shown_operations()})
 
     def shown_operations(self) -> list[Values]:
-        return [one.shown() for one in self.operations.list()[:OPERATIONS_SHOWN]]
+        return [one.shown() for one in self.operations.list(OPERATIONS_SHOWN)]
 
 
 Handler = Callable[[Visit, ServerPages], object]

@@ -411,6 +411,22 @@ def test_operations_are_listed_newest_first(admin: Visitor, name: str) -> None:
     assert len(found) <= 50
 
 
+def test_an_old_operation_that_runs_is_listed(admin: Visitor, wire: Client, name: str) -> None:
+    bury(wire, 3)
+    slow = admin.begin("redrive", tube=name, rate=0.01)["id"]
+    for number in range(60):
+        admin.run("put", tube=f"{name}-2", body=f"{number}")
+    found = admin.ok("s/0/operations")["operations"]
+    assert [one["id"] for one in found[:50]] == sorted(one["id"] for one in found[:50])[::-1]
+    assert (found[-1]["id"], found[-1]["ended"], len(found)) == (slow, None, 51)
+    assert admin.post(f"s/0/operations/{slow}/stop", {}).status == 200
+
+    def ids() -> list[int]:
+        return [one["id"] for one in admin.ok("s/0/operations")["operations"]]
+
+    assert eventually(lambda: slow not in ids())
+
+
 def test_long_arguments_are_cut_off_for_viewers(admin: Visitor, name: str, log: Path) -> None:
     admin.run("put", tube=name, body="x" * 50_000)
     admin.run("delete", ids=list(range(10**9, 10**9 + 5000)))

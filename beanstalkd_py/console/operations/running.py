@@ -58,9 +58,11 @@ class Operations:
         self._greenlets: set[gevent.Greenlet[..., None]] = set()
         self._last_id = 0
 
-    def list(self) -> list[Operation]:
-        """Return operations, newest first."""
-        return self._all[::-1]
+    def list(self, most: int = KEPT) -> list[Operation]:
+        """Return operations, newest first: the last ones, and all that run."""
+        first = max(0, len(self._all) - most)
+        running = [one for one in self._all[:first] if one.ended is None]
+        return [*running, *self._all[first:]][::-1]
 
     def begin(self, kind: str, arguments: Arguments, caller: Caller) -> Operation:
         """Start an operation. Raises BeanstalkdError if its arguments are invalid, OSError."""
@@ -76,7 +78,7 @@ class Operations:
         )
         self._record(operation, caller, "begun", before=found.text)
         self._all.append(operation)
-        del self._all[:-KEPT]
+        self._all = self.list()[::-1]
         progress = self._running[operation.id] = Progress(operation, self._changed)
         greenlet = gevent.spawn(self._run, progress, arguments, caller)
         self._greenlets.add(greenlet)
