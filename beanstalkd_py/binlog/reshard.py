@@ -128,6 +128,7 @@ def _guard(top: Path, steps: Steps) -> None:
 
 def _allow_opening(top: Path, steps: Steps) -> None:
     if (top / layouts.LOCK).is_symlink():
+        steps.sync_folder(top)  # a killed reshard may have removed STAGED without a sync
         steps.write(top / NEW_LOCK, b"")
         steps.rename(top / NEW_LOCK, top / layouts.LOCK)
         steps.sync_folder(top)
@@ -274,6 +275,8 @@ def _install(top: Path, steps: Steps) -> None:
         _install_whole(top, staged, steps)
     elif layout is not None:
         _install_shards(top, staged, layout, steps)
+    # A start that finds `layout` needs the folders, also if a killed one has removed `layout`.
+    steps.sync_folder(staged)
     for folder in layouts.shard_folders(staged):
         steps.remove_folder(folder)
     steps.remove_folder(staged)
@@ -304,7 +307,6 @@ def _install_whole(top: Path, staged: Path, steps: Steps) -> None:
     steps.remove(top / layouts.LAYOUT)
     steps.sync_folder(top)
     steps.remove(staged / layouts.LAYOUT)
-    steps.sync_folder(staged)  # with the file but without shard-000 no start would go on
 
 
 def _remove_shard(folder: Path, steps: Steps) -> None:

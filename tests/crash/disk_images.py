@@ -268,8 +268,19 @@ class Disk:
         for change in covered if each.kind == "S" else []:
             if change in self._pending:
                 self._pending.remove(change)
+                if len(change.parts) == 1:
+                    self._forget_changes_in(change)
                 for where, name, node in change.parts:
                     _rename(where.durable, name, node)
+
+    def _forget_changes_in(self, removal: NameChange) -> None:
+        """Forget changes in a folder whose removal is durable: they can have no effect."""
+        where, name, _ = removal.parts[0]
+        removed = where.durable.get(name)
+        if isinstance(removed, Folder):
+            self._pending = [
+                one for one in self._pending if not all(each is removed for each, _, _ in one.parts)
+            ]
 
     def _node(self, path: Path) -> Node:
         node: Node = self._top

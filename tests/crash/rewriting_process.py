@@ -1,15 +1,17 @@
 """Fill the folder argv[2], and rewrite it by the work named argv[1].
 
-The file argv[4] gets the length that the recording argv[3] had when all jobs were in synced files.
+The file argv[4] gets the ranges of the recording argv[3] whose images are to be checked, a line for
+each: from the length that the recording had at its begin, when all jobs were in synced files.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from binlog.generations import FILE, bring_to, fill
+from binlog.generations import FILE, Countdown, bring_to, fill, killed_at, settled
 
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.folders import locked_folder
@@ -23,28 +25,55 @@ LAYOUTS = [Layout(2, b"-"), Layout(4), WHOLE, Layout(2), WHOLE, FIRST]
 
 
 def main() -> None:
-    work, folder = sys.argv[1], Path(sys.argv[2])
-    fill(folder, steps=20 if work == "reshard" else 150)
-    if work == "reshard":
-        bring_to(folder, FIRST)
-        (folder / shard_name(2) / DAMAGED).touch()
-        Steps().sync_folder(folder / shard_name(2))
-    else:
-        sync_files(folder)
-    Path(sys.argv[4]).write_text(str(Path(sys.argv[3]).stat().st_size))
-    if work == "reshard":
-        for layout in LAYOUTS:
-            bring_to(folder, layout)
-    else:
-        with locked_folder(folder, writing=True) as found:
-            compact(found, FILE)
+    work, folder, recording = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    ranges = {"reshard": reshard, "killed reshard": killed_reshard, "compact": compact_once}
+    with Path(sys.argv[4]).open("w") as out:
+        for _ in ranges[work](folder):
+            print(recording.stat().st_size, file=out)
 
 
-def sync_files(folder: Path) -> None:
+def reshard(folder: Path) -> Iterator[None]:
+    fill_shards(folder)
+    yield
+    for layout in LAYOUTS:
+        bring_to(folder, layout)
+    yield
+
+
+def killed_reshard(folder: Path) -> Iterator[None]:
+    """Kill it at each step of the second half; a range is what the next start does."""
+    fill_shards(folder)
+    for layout, back in ((WHOLE, FIRST), (FIRST, WHOLE)):
+        countdown = Countdown(-1)
+        bring_to(folder, layout, Steps(countdown))
+        bring_to(folder, back)
+        count = len(countdown.steps)
+        for nth in range(count // 2, count + 1):
+            if killed_at(folder, layout, nth):  # the numbers of files differ a little
+                yield
+                settled(folder)
+                yield
+            bring_to(folder, back)
+        bring_to(folder, layout)
+
+
+def fill_shards(folder: Path) -> None:
+    fill(folder, steps=20)
+    bring_to(folder, FIRST)
+    (folder / shard_name(2) / DAMAGED).touch()
+    Steps().sync_folder(folder / shard_name(2))
+
+
+def compact_once(folder: Path) -> Iterator[None]:
+    fill(folder)
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
     Steps().sync_folder(folder)
+    yield
+    with locked_folder(folder, writing=True) as found:
+        compact(found, FILE)
+    yield
 
 
 if __name__ == "__main__":
