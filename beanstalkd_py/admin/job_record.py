@@ -73,7 +73,7 @@ def parse_job(line: bytes) -> Job:
     """Parse one line. Raises ToolUsageError."""
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise errors.ToolUsageError(f"invalid JSON: {error}") from error
     if not isinstance(value, dict):
         raise errors.ToolUsageError("the line is not a JSON object")

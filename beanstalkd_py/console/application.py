@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import itertools
 import json
 import logging
 import time
@@ -194,17 +195,32 @@ class Console:
         found = endpoint.handler(visit, pages)
         if not isinstance(found, Generator):
             return _json(found)
-        pieces = self._while_logged_in(visit.request, _begun(found))
+        first = next(found, b"")  # raises what is to be reported
+        pieces = self._download(visit.request, first, found)
         return Response(pieces, headers=FILE_HEADERS, mimetype="application/x-ndjson")
 
     def _while_logged_in(
-        self, request: Request, pieces: Generator[bytes, None, None]
+        self, request: Request, events: Generator[bytes, None, None]
     ) -> Iterator[bytes]:
-        with contextlib.closing(pieces):
-            for data in pieces:
+        with contextlib.closing(events):
+            for data in events:
                 if self._account(request) is None:
                     return
                 yield data
+
+    def _download(
+        self, request: Request, first: bytes, rest: Generator[bytes, None, None]
+    ) -> Iterator[bytes]:
+        """Yield a file. Without its end the reply has none, so that the browser reports it."""
+        with contextlib.closing(rest):
+            try:
+                for data in itertools.chain([first], rest):
+                    if self._account(request) is None:
+                        raise errors.ToolUsageError("the session has ended")
+                    yield data
+            except errors.BeanstalkdError as error:
+                LOGGER.warning("console: a file was cut off: %s", error)
+                raise ConnectionResetError(errno.ECONNRESET, str(error)) from error
 
     def stop(self) -> None:
         """Stop the operations, after the last request."""
@@ -312,23 +328,6 @@ NOT_STORED = [("Cache-Control", "no-store")]
 FILE_HEADERS = [*NOT_STORED, ("Content-Disposition", "attachment")]
 EVENTS_HEADERS = [*NOT_STORED, ("X-Accel-Buffering", "no")]
 """The second one is for nginx, which would keep events back."""
-
-
-def _begun(pieces: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
-    """Return the pieces of a file; an error before the first one is raised now."""
-    first = next(pieces, b"")
-
-    def rest() -> Generator[bytes, None, None]:
-        with contextlib.closing(pieces):
-            yield first
-            try:
-                yield from pieces
-            except errors.BeanstalkdError as error:
-                LOGGER.warning("console: a download ended before its end: %s", error)
-                # Without an end of the reply the browser reports that the file is not complete.
-                raise ConnectionResetError(errno.ECONNRESET, str(error)) from error
-
-    return rest()
 
 
 def _plain(value: object) -> object:

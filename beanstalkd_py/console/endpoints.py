@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from beanstalkd_py import errors
@@ -17,12 +17,14 @@ from beanstalkd_py.console.requests import RefusedRequestError, Values, Visit, c
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views import history, job_entries, jobs, server_state, timeline
 from beanstalkd_py.console.views.examination import Examination
-from beanstalkd_py.console.views.export import exported
+from beanstalkd_py.console.views.export import export_lines
 
 MOST_JOBS = 1000
 MOST_AGE_S = 2**32
 MOST_ID = 2**64 - 1
 OPERATIONS_SHOWN = 50
+MOST_EXPORTS = 4
+"""Each has a connection of its own to the server."""
 
 
 class ServerPages:
@@ -34,6 +36,8 @@ class ServerPages:
         self.operations = Operations(target, audit, self._changed)
         self.history = history.History(target.history)
         self.examination = Examination(target)
+        self.exports = 0
+        """How many run."""
 
     def _changed(self, _: Operation) -> None:
         self.live.publish(self._operations_event())
@@ -71,7 +75,19 @@ def _jobs(visit: Visit, pages: ServerPages) -> object:
 
 
 def _export(visit: Visit, pages: ServerPages) -> object:
-    return exported(pages.target, visit.tube())
+    if pages.exports >= MOST_EXPORTS:
+        raise RefusedRequestError(503, f"{MOST_EXPORTS} exports run; wait until one has ended")
+    return _counted_export(pages, export_lines(pages.target, visit.tube()))
+
+
+def _counted_export(
+    pages: ServerPages, lines: Generator[bytes, None, None]
+) -> Generator[bytes, None, None]:
+    pages.exports += 1
+    try:
+        yield from lines
+    finally:
+        pages.exports -= 1
 
 
 def _job(visit: Visit, pages: ServerPages) -> object:

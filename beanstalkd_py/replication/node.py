@@ -236,7 +236,7 @@ class Node:
                         copied(worker, position)
                 if time.monotonic() - observed_mono >= OBSERVE_S:
                     is_free = await self._lease.observe()
-                    # The last messages before a free lease are few, so it looks again after them.
+                    # The last messages before the end of a lease are few: look again after them.
                     observed_mono = 0.0 if is_free and self._behind else time.monotonic()
                     can_take = is_free and self._behind == 0 and self._may_lead
                     if can_take and await self._lease.take():

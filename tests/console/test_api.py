@@ -524,8 +524,7 @@ def test_history(historic: Any) -> None:
     assert visitor.ok("s/0/history/messages", tube="mails", event="expired")["messages"] == []
     one = visitor.ok("s/0/history/messages", tube="mails", body="il 17")["messages"]
     assert [int(each["key"]) for each in one] == [jobs[17]]
-    ten = visitor.ok("s/0/history/messages", body="mail 1")["messages"]
-    assert len(ten) == 11
+    assert len(visitor.ok("s/0/history/messages", body="mail 1")["messages"]) == 11
     assert visitor.ok("s/0/history/messages", tube="mails", body="mail .*")["messages"] == []
     assert visitor.ok("s/0/history/messages", tube="mails", to=1)["messages"] == []
     later = {"from": time.time() + 100}

@@ -24,6 +24,7 @@ HEX = "ff 00 fe"
 PAGE_ROWS = 100
 SOON_S = 5.0
 LONG_S = 30.0
+BUSY = {"error": "4 exports run"}
 OPERATION = {"id": 1, "kind": "move", "target": "x", "begun": 1.0, "ended": None, "done": 1}
 
 
@@ -368,14 +369,23 @@ def test_jobs_to_and_from_a_file(page: Tab, server: Server, tmp_path: Path) -> N
         client.bury(client.put(b"two"))
     page.open("/s/0/tubes/filed")
     with page.page.expect_download() as found:
-        page.page.get_by_role("link", name="Export", exact=True).click()
+        button(page, "Export").click()
     assert found.value.suggested_filename == "filed.jsonl"
     file = tmp_path / "jobs.jsonl"
     found.value.save_as(file)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [(one["state"], one["body"]) for one in lines] == [("ready", "one"), ("buried", "two")]
 
+    page.page.route("**/jobs/export?*", lambda route: route.fulfill(status=503, json=BUSY))
+    button(page, "Export").click()
+    page.page.locator(".toast").filter(has_text=BUSY["error"]).wait_for()
+
     button(page, "Import").click()
+    latin = {"name": "latin", "mimeType": "text/plain", "buffer": '{"body": "ä"}'.encode("latin-1")}
+    large = {"name": "large", "mimeType": "text/plain", "buffer": b"{}\n" * 700_000}
+    for wrong, reason in ((latin, "not in UTF-8"), (large, "more than 2 MB")):
+        page.page.set_input_files("#field-lines", files=[wrong])
+        page.page.locator("dialog [role=alert]").filter(has_text=reason).wait_for()
     page.page.set_input_files("#field-lines", file)
     wait_for_answer(page, "Put 2 jobs into filed")
     page.page.fill("#field-skip", "1")
@@ -397,7 +407,7 @@ def test_jobs_to_and_from_a_file(page: Tab, server: Server, tmp_path: Path) -> N
         client.put(b"three")
         button(page, "Truncate").click()
         page.page.get_by_role("checkbox", name="ready").uncheck()
-        wait_for_answer(page, "Delete 1 job of filed; ready, reserved jobs stay")
+        wait_for_answer(page, "Delete 1 job of filed; ready and reserved jobs stay")
         submit(page, "Truncate")
         assert eventually(lambda: tube_count(client, b"filed", "buried") == 0)
         assert tube_count(client, b"filed", "ready") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import time
 from collections import Counter
@@ -21,6 +23,7 @@ from wire import Client, in_tube
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.console.access.accounts import Role
 from beanstalkd_py.console.audit_log import AuditLog
+from beanstalkd_py.console.endpoints import MOST_EXPORTS
 from beanstalkd_py.console.operations.kinds import KINDS
 from beanstalkd_py.console.operations.operation import Kind, Plan, Progress
 from beanstalkd_py.console.operations.running import MOST_RUNNING, Caller, Operations
@@ -301,6 +304,13 @@ def test_stop(admin: Visitor, wire: Client, name: str, log: Path, kind: str) -> 
     assert admin.post("s/0/operations/987654/stop", {}).status == 400
 
 
+def test_a_repeated_state_counts_once(admin: Visitor, wire: Client, name: str) -> None:
+    fill(wire)
+    for kind, extra in (("truncate", {}), ("move", {"to": f"{name}-to"})):
+        plan = admin.dry_run(kind, tube=name, states=["ready", "ready"], **extra)
+        assert plan["count"] == JOBS
+
+
 @pytest.mark.parametrize("states_of_jobs", [["ready", "delayed", "buried"], ["ready"]])
 def test_truncate_leaves_other_states(
     admin: Visitor, wire: Client, name: str, states_of_jobs: list[str]
@@ -339,17 +349,76 @@ def test_export_and_import(admin: Visitor, wire: Client, name: str, either: Serv
     ]
 
 
+def test_a_stopped_import_continues(admin: Visitor, wire: Client, name: str) -> None:
+    bodies = [f"{number}" for number in range(30_000)]
+    lines = "".join(f'{{"body": "{one}"}}\n\n' for one in bodies)
+    operation = admin.begin("import", tube=name, lines=lines)
+    if operation["ended"] is None:
+        admin.post(f"s/0/operations/{operation['id']}/stop", {})
+    done = admin.ended(operation["id"])
+    rest = done["text"].rpartition("; to continue, skip ")[2]
+    if rest.isdigit():
+        done = admin.run("import", tube=name, lines=lines, skip=int(rest))
+    assert done["error"] is None
+    found = wire.stats(b"stats-tube %b" % name.encode())
+    assert found["total-jobs"] == str(len(bodies)), "each once"
+
+
+def test_an_import_that_the_server_refuses(tmp_path: Path) -> None:
+    config = tmp_path / "policies.toml"
+    config.write_text('[tube."*"]\nmax-jobs = 50\n')
+    with ours("--config", config) as server, console(server) as running:
+        lines = '{"body": "x"}\n' * 100
+        done = running.visitor().run("import", tube="full", lines=lines)
+    assert "line 51" in done["error"] and done["error"].endswith("to continue, skip 50")
+    assert done["done"] == 50
+
+
+def test_an_export_ends_with_the_session(
+    beside: ConsoleProcess, admin: Visitor, wire: Client, name: str
+) -> None:
+    """The reply has no end then, so that nobody takes the file for complete."""
+    for _ in range(400):
+        wire.put(b"x" * 60_000)
+    visitor = beside.user("operate")
+    download = http.client.HTTPConnection("127.0.0.1", visitor.port, timeout=20)
+    with contextlib.closing(download):
+        download.request("GET", f"/api/s/0/jobs/export?tube={name}", headers=visitor.headers)
+        response = download.getresponse()
+        assert response.status == 200 and len(response.read(60_000)) == 60_000
+        assert visitor.post("logout", {}).status == 200
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            response.read()
+    assert len(admin.get("s/0/jobs/export", tube=name).body) > 400 * 60_000
+
+
+def test_the_number_of_exports_is_bounded(
+    beside: ConsoleProcess, admin: Visitor, wire: Client, name: str
+) -> None:
+    for _ in range(400):
+        wire.put(b"x" * 60_000)
+    with contextlib.ExitStack() as stack:
+        for _ in range(MOST_EXPORTS):
+            download = http.client.HTTPConnection("127.0.0.1", admin.port, timeout=20)
+            stack.callback(download.close)
+            download.request("GET", f"/api/s/0/jobs/export?tube={name}", headers=admin.headers)
+            assert download.getresponse().status == 200
+        assert admin.get("s/0/jobs/export", tube=name).status == 503
+    assert eventually(lambda: admin.get("s/0/jobs/export", tube=name).status == 200)
+
+
 def test_export_of_a_tube_that_does_not_exist(admin: Visitor) -> None:
     assert admin.get("s/0/jobs/export", tube="no-such-tube").status == 404
     assert admin.get("s/0/jobs/export", tube="no tube").status == 400
 
 
 def test_an_invalid_line_imports_nothing(admin: Visitor, wire: Client, name: str) -> None:
-    values = {"kind": "import", "tube": name, "lines": '{"body": "a"}\n{"body": 1}\n'}
-    for dry_run in (True, False):
-        answer = admin.post("s/0/operations", {**values, "dry_run": dry_run})
-        assert answer.status == 400
-        assert "line 2" in answer.error
+    for wrong in ('{"body": 1}', "[" * 100_000):
+        values = {"kind": "import", "tube": name, "lines": f'{{"body": "a"}}\n{wrong}\n'}
+        for dry_run in (True, False):
+            answer = admin.post("s/0/operations", {**values, "dry_run": dry_run})
+            assert answer.status == 400
+            assert "line 2" in answer.error
     assert wire.stats(b"stats-tube %b" % name.encode())["total-jobs"] == "0"
 
 

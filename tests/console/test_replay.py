@@ -160,7 +160,9 @@ def test_undelete(either: Server, visitor: Visitor, name: str) -> None:
         {"rate": 0},
         {"body": 1},
         {"where": "pri"},
-        {"where": "body~("},
+        {"where": "body~^(a+)+$"},
+        {"where": "pri=1 & key!~x"},
+        {"where": "pri=1 & " * 200},
         {"where": ["pri=1"]},
     ],
 )

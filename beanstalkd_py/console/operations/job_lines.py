@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import gevent
+
 from beanstalkd_py import errors
 from beanstalkd_py.admin.import_jobs import ImportResult, import_lines
 from beanstalkd_py.admin.job_record import parse_job
@@ -18,6 +20,8 @@ from beanstalkd_py.console.target import Target
 from beanstalkd_py.plural import counted
 
 MOST_LINES = 10**9
+TURN_LINES = 100
+"""Lines after which other requests have their turn."""
 
 
 def _lines_of(arguments: Arguments) -> list[bytes]:
@@ -32,9 +36,11 @@ def _skip_of(arguments: Arguments) -> int:
 
 
 def plan_import(target: Target, arguments: Arguments) -> Plan:
-    tube, count = tube_of(arguments), 0
+    tube, skip, count = tube_of(arguments), _skip_of(arguments), 0
     for number, line in enumerate(_lines_of(arguments), 1):
-        if number <= _skip_of(arguments) or not line.strip():
+        if number % TURN_LINES == 0:
+            gevent.sleep(0)
+        if number <= skip or not line.strip():
             continue
         try:
             parse_job(line)
@@ -65,4 +71,5 @@ def run_import(target: Target, arguments: Arguments, progress: Progress) -> str:
     except errors.NoConnectionError as error:
         rest = f"processed {counted(result.line, 'line')}; jobs of the next ones may have been put"
         raise errors.NoConnectionError(f"{error}; {rest}") from error
-    return f"Put {counted(result.put, 'job')} into {tube}"
+    text = f"Put {counted(result.put, 'job')} into {tube}"
+    return f"{text}; to continue, skip {result.line}" if progress.is_stopped else text

@@ -295,7 +295,7 @@ def plan_truncate(target: Target, arguments: Arguments) -> Plan:
     with target.connection() as connection:
         count = tube_stats(connection, tube).count(states)
     kept = [state for state in STATES if state not in states]
-    return Plan(count, f"Delete {counted(count, 'job')} of {tube}; {', '.join(kept)} jobs stay")
+    return Plan(count, f"Delete {counted(count, 'job')} of {tube}; {' and '.join(kept)} jobs stay")
 
 
 def run_truncate(target: Target, arguments: Arguments, progress: Progress) -> str:

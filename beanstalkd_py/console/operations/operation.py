@@ -89,10 +89,12 @@ class Progress:
 
     @contextlib.contextmanager
     def counting(self, count: Callable[[], int]) -> Iterator[None]:
-        """Add what `count` grows by meanwhile."""
+        """Add the difference of `count` between the end and the begin, also after an error."""
         before = count()
-        yield
-        self.add(count() - before)
+        try:
+            yield
+        finally:
+            self.add(count() - before)
 
 
 Planner = Callable[[Target, Arguments], Plan]
@@ -146,4 +148,4 @@ def states_of(arguments: Arguments) -> list[str]:
     states = arguments.get("states", list(FREE_STATES))
     if not isinstance(states, list) or not states or any(one not in FREE_STATES for one in states):
         raise errors.ToolUsageError(f"states: give some of {', '.join(FREE_STATES)}")
-    return states
+    return list(dict.fromkeys(states))

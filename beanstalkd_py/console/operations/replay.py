@@ -55,6 +55,9 @@ FILTERS = {"event": "tag=", "key": "key=", "body": "body~"}
 """The conditions of `history replay --filter` for the arguments of a replay."""
 AND = " & "
 """Between the conditions of the argument `where`."""
+LONGEST_WHERE = 1000
+PATTERN = re.compile(r"[^\s=!<>~]+!?~")
+"""Of a condition with a regular expression, which could keep the console busy for ever."""
 
 Recorded = tuple[Replay, ReplayState]
 
@@ -106,10 +109,18 @@ def _filters(arguments: Arguments) -> list[str]:
         if arguments.get(name) not in (None, "")
     }
     where = texts.pop("where", "")
+    if len(where) > LONGEST_WHERE:
+        raise errors.ToolUsageError(f"where has more than {LONGEST_WHERE} characters")
+    conditions = [one.strip() for one in where.split(AND) if one.strip()]
+    if any(PATTERN.match(one) for one in conditions):
+        raise errors.ToolUsageError(
+            "where: only the command beanstalkd-py history replay takes regular expressions;"
+            " search the bodies of the history's page for a text"
+        )
     if "body" in texts:
         texts["body"] = re.escape(texts["body"])
     filters = [FILTERS[name] + text for name, text in texts.items()]
-    filters += [one.strip() for one in where.split(AND) if one.strip()]
+    filters += conditions
     try:
         all_conditions(filters)
     except ValueError as error:

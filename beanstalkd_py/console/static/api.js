@@ -36,8 +36,12 @@ async function request(path, options) {
   }
   if (response.ok && data !== null) return data;
   if (response.status === 401 && path !== "/login") onLoggedOut();
+  throw failureOf(response, data);
+}
+
+function failureOf(response, data) {
   const text = data?.error ?? "The console sent an invalid reply (status " + response.status + ").";
-  throw new ApiError(response.status, text, response.headers.get("Retry-After"));
+  return new ApiError(response.status, text, response.headers.get("Retry-After"));
 }
 
 /* Return the path with the values of `query` that are set. */
@@ -55,6 +59,24 @@ export const post = (path, data = {}, signal = undefined) =>
     body: JSON.stringify(data),
     signal,
   });
+
+/* Save a file under a name, after all of it has arrived. */
+export async function saveFile(path, name) {
+  let response;
+  let content;
+  try {
+    response = await fetch("/api" + path, { credentials: "same-origin" });
+    content = response.ok ? await response.blob() : await response.json();
+  } catch {
+    throw new ApiError(0, "The file is not complete: the server, the console or the session has ended.");
+  }
+  if (!response.ok) throw failureOf(response, content);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
 
 /* Load `path`; null loads nothing. Returns {data, error, loading, busy, reload}. Keeps the data of the same
    path during a reload. `everyS` repeats the request while the page is visible. */

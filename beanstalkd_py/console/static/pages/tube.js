@@ -10,7 +10,8 @@ import { TubeNames } from "/static/parts/filters.js";
 import { JobTable } from "/static/parts/job_table.js";
 import { Empty, WhenLoaded } from "/static/parts/notices.js";
 import { Facts, Figure, Figures, Page, Section } from "/static/parts/page.js";
-import { exportPath, importJobs, kickTube, moveJobs, pauseTube, putJob, resumeTube, truncateTube } from "/static/parts/tube_actions.js";
+import { exportJobs, importJobs, kickTube, moveJobs, pauseTube, putJob, resumeTube, truncateTube } from "/static/parts/tube_actions.js";
+import { useToast } from "/static/parts/toast.js";
 import { TubeBadges } from "/static/parts/tube_badges.js";
 import { Count, Duration, Rate } from "/static/parts/values.js";
 
@@ -43,6 +44,12 @@ function useTubeSamples(live, tube) {
 function Actions({ server, tube, row, onDone }) {
   const session = useSession();
   const openAction = useAction();
+  const toast = useToast();
+  const [exporting, setExporting] = useState(false);
+  const save = () => {
+    setExporting(true);
+    exportJobs(server, tube).catch((failure) => toast(failure.message, { danger: true })).finally(() => setExporting(false));
+  };
   const button = (action, text, style = "") =>
     may(session, action.kind) && html`<button class=${"button " + style}
       onClick=${() => openAction({ ...action, done: onDone })}>${text}</button>`;
@@ -51,7 +58,7 @@ function Actions({ server, tube, row, onDone }) {
     ${button(kickTube(tube, row?.buried ?? 0), "Kick")}
     ${row?.pausedS > 0 ? button(resumeTube(tube), "End pause") : button(pauseTube(tube), "Pause")}
     ${button(moveJobs(tube), "Move")}
-    <a class="button" href=${exportPath(server, tube)} download=${tube + ".jsonl"}>Export</a>
+    <button class="button" disabled=${exporting} onClick=${save}>${exporting ? "Exporting" : "Export"}</button>
     ${button(importJobs(tube), "Import")}
     ${button(truncateTube(tube), "Truncate", "danger-outline")}`;
 }

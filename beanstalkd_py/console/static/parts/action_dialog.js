@@ -13,6 +13,7 @@ const TYPED_FROM = 100;
 const DRY_RUN_DELAY_MS = 250;
 const DESTRUCTIVE = new Set(["delete", "truncate"]);
 const INPUT_TYPES = { number: "number", time: "datetime-local" };
+const MOST_FILE_BYTES = 2_000_000;
 const JOB_STATES = ["ready", "delayed", "buried"];
 
 export const ActionContext = createContext(() => {});
@@ -30,6 +31,26 @@ function isComplete(field, entered) {
   return field.type !== "number" || (Number.isFinite(Number(entered)) && Number(entered) >= (field.min ?? 0));
 }
 
+/* Gives the text of a file, or "" with the reason below the field. */
+function FileInput({ common, onChange }) {
+  const [fault, setFault] = useState(null);
+  const read = async (event) => {
+    const file = event.currentTarget.files[0];
+    let text = "";
+    let found = null;
+    try {
+      if (file && file.size > MOST_FILE_BYTES) found = "This file has more than 2 MB.";
+      else if (file) text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    } catch {
+      found = "This file is not in UTF-8, or cannot be read.";
+    }
+    setFault(found);
+    onChange(text);
+  };
+  return html`<input ...${common} type="file" onChange=${read} />
+    ${fault && html`<p class="danger-text" role="alert">${fault}</p>`}`;
+}
+
 function Field({ field, value, onChange, first }) {
   const id = "field-" + field.name;
   const hint = field.hint ? id + "-hint" : null;
@@ -45,8 +66,7 @@ function Field({ field, value, onChange, first }) {
   if (field.type === "body") control = html`<textarea ...${common} rows="5" spellcheck=${false} class="code"
     value=${value} onInput=${input}></textarea>`;
   else if (field.type === "file") {
-    const read = async (event) => onChange((await event.currentTarget.files[0]?.text()) ?? "");
-    control = html`<input ...${common} type="file" onChange=${read} />`;
+    control = html`<${FileInput} common=${common} onChange=${onChange} />`;
   } else if (field.type === "select") {
     control = html`<select ...${common} value=${value} onChange=${input}>
     ${field.options.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`;

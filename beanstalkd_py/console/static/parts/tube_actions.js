@@ -1,5 +1,5 @@
 /* The operations on a tube, as actions of the dialog. */
-import { withQuery } from "/static/api.js";
+import { saveFile, withQuery } from "/static/api.js";
 
 export const kickTube = (tube, buried) => ({
   kind: "kick", title: "Kick jobs of " + tube, button: "Kick", arguments: { tube },
@@ -27,13 +27,13 @@ export const putJob = (tube) => ({
   ],
 });
 
-export const exportPath = (server, tube) => "/api" + withQuery("/s/" + server + "/jobs/export", { tube });
+export const exportJobs = (server, tube) => saveFile(withQuery("/s/" + server + "/jobs/export", { tube }), tube + ".jsonl");
 
 export const importJobs = (tube) => ({
   kind: "import", title: "Import jobs into " + tube, button: "Import", arguments: { tube },
   note: "Each line of the file is a job as JSON, as Export writes it. The jobs get new ids.",
   fields: [
-    { name: "lines", label: "File", type: "file", hint: "Up to about 3 MB. The command beanstalkd-py import reads larger files." },
+    { name: "lines", label: "File", type: "file", hint: "Up to 2 MB. The command beanstalkd-py import reads larger files." },
     { name: "skip", label: "Lines to skip", type: "number", value: "0" },
   ],
 });
