@@ -91,7 +91,7 @@ def _in_batches(
     progress: Progress,
     change: Callable[[Connection, int], tuple[int, int]],
 ) -> int:
-    """Let `change` try jobs, at most as many as it is told, until `total` or until it tries none.
+    """Let `change` try jobs, at most the given number at once, until `total` or until it tries none.
 
     It returns how many it has tried and how many it has changed. Returns the number of the latter.
     """
