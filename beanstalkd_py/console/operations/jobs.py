@@ -91,9 +91,10 @@ def _in_batches(
     progress: Progress,
     change: Callable[[Connection, int], tuple[int, int]],
 ) -> int:
-    """Let `change` try jobs, at most the given number at once, until `total` or until it tries none.
+    """Let `change` try a number of jobs at a time, until `total` or until it tries none.
 
-    It returns how many it has tried and how many it has changed. Returns the number of the latter.
+    `change` gets the largest number, and returns how many it has tried and how many it has changed.
+    Returns how many were changed.
     """
     tried, changed = 0, 0
     with target.connection() as connection:
