@@ -107,6 +107,8 @@ class Store(ReadableStore):
         if folder.exists() and not folder.is_dir():
             raise StoreUsageError(f"{folder} is no folder")
         layout.make_folder(folder)
+        with contextlib.suppress(PermissionError):  # a parent that this user cannot list
+            symlinks.sync_folder(folder.parent)  # somebody else may have made the folder
         refuse_writing(folder)
         with contextlib.ExitStack() as resources:
             resources.callback(store_lock.StoreLock(folder).release)

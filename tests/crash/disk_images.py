@@ -128,6 +128,13 @@ class File:
             size = change.offset if is_size else max(size, change.offset + len(change.data or b""))
         return size
 
+    def written(self) -> Data:
+        """Return the bytes that programs see."""
+        data = self.durable.copy()
+        for change in [*self.lost, *self.pending]:
+            data.apply(change)
+        return data
+
     def image(self, dice: random.Random | None) -> Data:
         """Return the bytes after a power cut; without dice, only the durable ones."""
         data = self.durable.copy()
@@ -300,13 +307,19 @@ class Disk:
 
     def image(self, dice: random.Random | None) -> Image:
         """Return the disk after a power cut; without dice, only durable changes."""
-        return self._with_names(self._some_names(dice) if dice else [], dice)
+        names = self._some_names(dice) if dice else []
+        return self._with_names(names, lambda file: file.image(dice))
 
     def images_one_name_apart(self) -> Iterator[Image]:
-        """Yield the images with only one unsynced change of a name, and those without only one."""
+        """Yield the images with only one unsynced change of a name, and those without only one.
+
+        Files have only what is durable, or everything.
+        """
         for change in self._pending:
-            yield self._with_names([change], None)
-            yield self._with_names([each for each in self._pending if each is not change], None)
+            others = [each for each in self._pending if each is not change]
+            for names in ([change], others):
+                yield self._with_names(names, lambda file: file.durable.copy())
+                yield self._with_names(names, File.written)
 
     def _some_names(self, dice: random.Random) -> Iterator[NameChange]:
         share = dice.choice([0.2, 0.5, 1.0])
@@ -317,7 +330,7 @@ class Disk:
             elif in_order:
                 break
 
-    def _with_names(self, written: Iterable[NameChange], dice: random.Random | None) -> Image:
+    def _with_names(self, written: Iterable[NameChange], data_of: Callable[[File], Data]) -> Image:
         trees: dict[int, dict[str, Node]] = {}
 
         def names_of(folder: Folder) -> dict[str, Node]:
@@ -326,22 +339,22 @@ class Disk:
         for change in written:
             for folder, name, node in change.parts:
                 _rename(names_of(folder), name, node)
-        return Image(list(_nodes(self._top, "", names_of, dice)))
+        return Image(list(_nodes(self._top, "", names_of, data_of)))
 
 
 def _nodes(
     folder: Folder,
     at: str,
     names_of: Callable[[Folder], dict[str, Node]],
-    dice: random.Random | None,
+    data_of: Callable[[File], Data],
 ) -> Iterator[tuple[str, Data | Link | None]]:
     for name, node in names_of(folder).items():
         path = f"{at}{name}"
         if isinstance(node, Folder):
             yield path, None
-            yield from _nodes(node, f"{path}/", names_of, dice)
+            yield from _nodes(node, f"{path}/", names_of, data_of)
         else:
-            yield path, node if isinstance(node, Link) else node.image(dice)
+            yield path, node if isinstance(node, Link) else data_of(node)
 
 
 @dataclass

@@ -1,17 +1,13 @@
-"""Fill the folder argv[2], and rewrite it by the work named argv[1].
-
-The file argv[4] gets the ranges of the recording argv[3] whose images are to be checked, a line for
-each: from the length that the recording had at its begin, when all jobs were in synced files.
-"""
+"""Rewrite a folder of jobs, for test_rewriting_power_cut.py."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from binlog.generations import FILE, Countdown, bring_to, fill, killed_at, settled
+from crash.steps_of_work import record_ranges
 
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.folders import locked_folder
@@ -22,14 +18,6 @@ FIRST = Layout(3)
 DAMAGED = "binlog.1.bad"
 """A damaged file that repair has kept."""
 LAYOUTS = [Layout(2, b"-"), Layout(4), WHOLE, Layout(2), WHOLE, FIRST]
-
-
-def main() -> None:
-    work, folder, recording = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    ranges = {"reshard": reshard, "killed reshard": killed_reshard, "compact": compact_once}
-    with Path(sys.argv[4]).open("w") as out:
-        for _ in ranges[work](folder):
-            print(recording.stat().st_size, file=out)
 
 
 def reshard(folder: Path) -> Iterator[None]:
@@ -77,4 +65,4 @@ def compact_once(folder: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main()
+    record_ranges({"reshard": reshard, "killed reshard": killed_reshard, "compact": compact_once})

@@ -14,16 +14,15 @@ from pathlib import Path
 import pytest
 from binlog.damaged_folders import start
 from binlog.generations import check_settled, contents, settled
-from crash.disk_images import Disk, Image, records
-from crash.recorder import build_recorder, recorded_script
 from crash.rewriting_process import DAMAGED
+from crash.steps_of_work import images_at_every_step
 
 from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.verify import verify
 
 MEMORY = Path("/dev/shm")
-BINLOG = "binlog"
+SCRIPT = "crash/rewriting_process.py"
 pytestmark = pytest.mark.costly
 
 
@@ -45,7 +44,7 @@ def test_killed_reshard(home: Path) -> None:
 
 def check_reshards(home: Path, work: str) -> int:
     """Return the number of checked images. The first one has the jobs before any change."""
-    images = images_at_every_step(home, work)
+    images = images_at_every_step(home, SCRIPT, work)
     before = settled(next(images))
     assert len(before) > 20
     checked = 0
@@ -57,7 +56,7 @@ def check_reshards(home: Path, work: str) -> int:
 
 
 def test_compact(home: Path) -> None:
-    images = images_at_every_step(home, "compact")
+    images = images_at_every_step(home, SCRIPT, "compact")
     scratch = home / "scratch"
     first = next(images)
     before, stored = start(first, scratch), contents([first])
@@ -72,34 +71,3 @@ def test_compact(home: Path) -> None:
         assert contents([folder]).keys() == stored.keys()
         checked += 1
     assert checked > 20
-
-
-def images_at_every_step(home: Path, work: str) -> Iterator[Path]:
-    """Yield the folder of each different image in the ranges of this work."""
-    folder, ranges = home / "disk" / BINLOG, home / "ranges"
-    folder.mkdir(parents=True)
-    words = (work, folder, home / "recording", ranges)
-    recording = recorded_script(
-        build_recorder(home), home, "crash/rewriting_process.py", *map(str, words)
-    )
-    ends = [int(line) for line in ranges.read_text().split()]
-    for image in _images(home / "disk", recording, ends):
-        image.write(home / "image")
-        yield home / "image" / BINLOG
-        shutil.rmtree(home / "image")
-
-
-def _images(root: Path, recording: bytes, ends: list[int]) -> Iterator[Image]:
-    """`ends` are the begin and end of each range in turn."""
-    disk = Disk(root, [BINLOG])
-    seen = set[bytes]()
-    played = 0
-    for begin, end in zip(ends[::2], ends[1::2], strict=True):
-        disk.play(recording[played:begin])
-        for record in records(recording[begin:end]):
-            disk.take(record)
-            for image in (disk.image(None), *disk.images_one_name_apart()):
-                if image.key not in seen:
-                    seen.add(image.key)
-                    yield image
-        played = end

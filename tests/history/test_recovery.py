@@ -439,3 +439,27 @@ def test_a_log_with_a_gap_is_rejected(tmp_path):
     with pytest.raises(StoreDamagedError, match="no file before it ends"):
         Store.open(tmp_path / "store", BY_HAND)
     assert files_of(tmp_path / "store") == before
+
+
+def test_slots_of_the_index_that_are_newer_than_its_header(tmp_path: Path) -> None:
+    """A power cut can leave the header of the last save with later slots."""
+    sizes = replace(SMALL, index_slots=300, index_entries=1000)
+    messages = some_messages(7, 90)
+    folder = tmp_path / "store"
+    options = replace(BY_HAND, sizes=sizes)
+    with opened(folder, options) as store:
+        store.append(messages[:60])
+        store.dispatch()
+        store._save()
+        path = store.index.files[-1].path
+        saved = path.read_bytes()
+        store.append(messages[60:])
+        store.dispatch()
+        store.index.sync()
+        later = path.read_bytes()
+    entries = 40 + 4 * sizes.index_slots
+    assert later[BLOCK:entries] != saved[BLOCK:entries]
+    path.write_bytes(saved[:BLOCK] + later[BLOCK:entries] + saved[entries:])
+    with opened(folder, options) as store:
+        assert not store.recovered.rebuilt
+        assert_holds(store, messages)

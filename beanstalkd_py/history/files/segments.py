@@ -63,6 +63,13 @@ class Segments:
                 return before + self.size
         return None
 
+    def first_short(self, begin: int) -> int | None:
+        """Return the end of the first file from `begin` on that is too short; not of the last."""
+        for start in self.starts[:-1]:
+            if start >= begin and self.path(start).stat().st_size < self.size:
+                return start + self.size
+        return None
+
     def missing(self) -> Path | None:
         """Return a file that another program has removed, or None."""
         gone = set(self.starts) - set(layout.segment_starts(self.folder))
@@ -198,13 +205,13 @@ class Segments:
         return None
 
     def remove(self, start: int) -> None:
-        """Remove one file; the next `sync` syncs its folder."""
+        """Remove one file durably: after a power cut no other one may be missing before it."""
         self._descriptors.forget(self.path(start))
         symlinks.remove(self.path(start))
+        symlinks.sync_folder(self.folder)
         self.starts.remove(start)
         with self._lock:
             self._dirty.discard(start)
-            self._folder_is_dirty = True
 
     def refresh(self) -> None:
         """List the files again, because another process writes here."""

@@ -106,6 +106,4 @@ def _remove_oldest(segments: Segments, is_expired: Callable[[int], bool], most: 
     for start in takewhile(is_expired, segments.starts[:-1][:most]):
         segments.remove(start)
         removed += 1
-    if removed:
-        segments.sync()
     return removed

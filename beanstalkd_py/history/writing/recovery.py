@@ -131,14 +131,19 @@ class Recovery:
         return find_log_end(self._log, self._synced_message(), checks)
 
     def check_log(self, was_clean: bool) -> None:
-        """Remove files behind a missing one if they were never synced. Raises StoreDamagedError.
+        """Remove files behind a missing or short one if they were never synced.
 
-        It runs first, so that a store that cannot be opened stays unchanged.
+        It runs first, so that a store that cannot be opened stays unchanged. Raises
+        StoreDamagedError.
         """
         segments = self._log.segments
-        gap = segments.first_gap()
-        if gap is not None and not was_clean and self._recorded and gap >= self._recorded.offset:
-            segments.remove_from(gap)
+        if not was_clean and self._recorded:
+            synced = self._recorded.offset
+            gap = segments.first_gap()
+            if gap is not None and gap >= synced:
+                segments.remove_from(gap)
+            if (end := segments.first_short(synced)) is not None:
+                segments.remove_from(end)
         segments.check(repair=True)
 
     def _check_queues_and_index(self, was_clean: bool) -> bool:
@@ -170,11 +175,11 @@ class Recovery:
         if recorded and recorded.offset > end:
             return None  # queues and index refer to lost messages
         if recorded and begin <= recorded.offset and (recorded.offset == end or not was_clean):
-            return self._rewind(recorded)
+            return self._rewind(recorded, was_clean)
         # Another program has written here; if it closed the store, it has dispatched everything.
         return self._accept_queues_and_index() if was_clean else None
 
-    def _rewind(self, recorded: Dispatched) -> int | None:
+    def _rewind(self, recorded: Dispatched, was_clean: bool) -> int | None:
         """Rewind queues and index to the recorded state; None if something is missing."""
         for queue in self._queues:
             queue.cut(queue.find_end(recorded.offset))
@@ -186,20 +191,22 @@ class Recovery:
                 f" {recorded.queues} with {recorded.units - recorded.first_units})"
             )
             return None
-        if self._rewind_index(recorded):
+        if self._rewind_index(recorded, was_clean):
             return recorded.offset
         count = len(self._index.files)
         self._remade = f"index (files that are there: {count}, recorded: {recorded.index_files})"
         return None
 
-    def _rewind_index(self, recorded: Dispatched) -> bool:
+    def _rewind_index(self, recorded: Dispatched, was_clean: bool) -> bool:
         names = [file.path.name for file in self._index.files][: recorded.index_files]
         if (len(names), names[-1] if names else "") != (recorded.index_files, recorded.index_file):
             return False
         for file in self._index.files[recorded.index_files :]:
             self._index.remove(file)
         last = self._index.last
-        if last is not None and last.raw_header.hex() != recorded.index_header:
+        is_as_recorded = last is not None and last.raw_header.hex() == recorded.index_header
+        # After a power cut the header may be older than the slots, which rewinding makes again.
+        if last is not None and not (was_clean and is_as_recorded):
             try:
                 last.rewind(bytes.fromhex(recorded.index_header))
             except StoreDamagedError:
