@@ -113,6 +113,9 @@ class Target:
         if not all(map(self.has, backup.files)):
             text = f"chunks of the new backup were removed from {self.url} meanwhile; run it again"
             raise PipelineError(text)
+        if backup.files:
+            # A killed backup may have written chunks without syncing their folder.
+            self._folder.below(_CHUNKS).sync()
         text = json.dumps({"format": FORMAT, **asdict(backup)})
         self._manifest(backup.name).write(text.encode())
 
@@ -155,6 +158,8 @@ class Target:
         needed = {chunk for backup in kept for file in backup.files for chunk in file.chunks}
         for name in names:
             self._manifest(name).remove()
+        if names:
+            self._folder.sync()  # a backup that is listed must have its chunks
         unneeded = [name for name in self._chunks() if name not in needed]
         for name in unneeded:
             self._chunk(name).remove()

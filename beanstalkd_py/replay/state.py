@@ -1,7 +1,8 @@
 """Progress of a replay in a file that is valid after a kill at any moment.
 
-The file is text. Its first line identifies the replay. Two slots for the progress follow, each with
-a checksum; the replay writes them in turn, so that one is always valid. A process locks the file
+The file is text. Its first line identifies the replay. Three slots for the progress follow, each
+with a checksum. One has what was synced last, and is not written before something newer is synced;
+the replay writes the other two in turn, so that one is valid after a kill. A process locks the file
 while it uses the file.
 """
 
@@ -24,8 +25,10 @@ from beanstalkd_py.history.files.open_files import write_all
 VERSION = 1
 SLOT_BYTES = 4096
 """Size of a slot; `done_beyond` has at most 128 offsets."""
+SLOTS = 3
 SYNC_S = 1.0
 """Interval between syncs. A kill loses no progress, a power cut at most this much."""
+BLANK = (b" " * (SLOT_BYTES - 1) + b"\n") * SLOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +100,35 @@ def load(path: Path) -> tuple[Replay, ReplayState] | None:
 
 
 def _decode(path: Path, data: bytes) -> tuple[Replay, ReplayState] | None:
-    line, is_complete, _ = data.partition(b"\n")
-    # The first line is synced before anything is put.
-    if not is_complete and len(data) % SLOT_BYTES == 0 and not data.strip(b" \0"):
-        return None
+    line = data.partition(b"\n")[0]
     identity = _checked(line)
+    # The slots are blank until the first line is synced.
+    if identity is None and data.endswith(BLANK) and len(data) % SLOT_BYTES == 0:
+        return None
     if identity is None or identity.pop("version", None) != VERSION:
         text = f"{path} is not the state of a replay; remove it, or use another --state FILE"
         raise errors.ToolUsageError(text)
     state = ReplayState()
-    if slots := _slots(data, _slots_begin(len(line) + 1)):
-        newest = max(slots, key=lambda slot: int(slot["number"]))
+    begin = _slots_begin(len(line) + 1)
+    if slots := _slots(data, begin):
+        newest = max(slots.values(), key=lambda slot: int(slot["number"]))
         del newest["number"]
         state = ReplayState(**newest)
+    elif sum(bool(slot.strip()) for slot in _pieces(data, begin)) > 1:  # the first one is synced
+        text = f"the progress in {path} is damaged; remove it to put all jobs again"
+        raise errors.ToolUsageError(text)
     return Replay(**identity), state
 
 
-def _slots(data: bytes, begin: int) -> list[dict[str, Any]]:
-    slots = [_checked(data[at : at + SLOT_BYTES]) for at in (begin, begin + SLOT_BYTES)]
-    return [slot for slot in slots if slot]
+def _slots(data: bytes, begin: int) -> dict[int, dict[str, Any]]:
+    """Return the valid records by slot. A file of an earlier version has two slots."""
+    records = enumerate(map(_checked, _pieces(data, begin)))
+    return {slot: record for slot, record in records if record}
+
+
+def _pieces(data: bytes, begin: int) -> list[bytes]:
+    starts = range(begin, begin + SLOTS * SLOT_BYTES, SLOT_BYTES)
+    return [data[start : start + SLOT_BYTES] for start in starts]
 
 
 def _slots_begin(line_bytes: int) -> int:
@@ -138,12 +151,32 @@ def _line(record: dict[str, object], size: int) -> bytes:
     return data
 
 
+def _make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, and sync their names."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        _sync_folder(each.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 class StateFile:
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self._fd = fd
         self._begin = 0
         self._number = 0
+        self._written = 0
+        """The slot of the last record."""
+        self._synced = 0
+        """The slot of the last record that is synced."""
         self._synced_mono = 0.0
 
     @classmethod
@@ -151,7 +184,7 @@ class StateFile:
     def locked(cls, path: Path) -> Iterator[StateFile]:
         """Open or create the file and lock it. Raises ToolUsageError."""
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(path.parent)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise errors.ToolUsageError(
@@ -173,8 +206,10 @@ class StateFile:
         recorded = _decode(self.path, data) if data else None
         if recorded is not None:
             self._begin = _slots_begin(data.index(b"\n") + 1)
-            numbers = [int(slot["number"]) for slot in _slots(data, self._begin)]
-            self._number = max(numbers, default=0)
+            for slot, record in _slots(data, self._begin).items():
+                if int(record["number"]) > self._number:
+                    self._number, self._written = int(record["number"]), slot
+            self.sync()  # a killed process may not have synced it
         return recorded
 
     def begin(self, replay: Replay) -> None:
@@ -182,12 +217,13 @@ class StateFile:
         identity: dict[str, object] = {"version": VERSION, **asdict(replay)}
         length = len(json.dumps(identity)) + 64
         self._begin, self._number = _slots_begin(length), 0
+        self._written = self._synced = 0
         with self._write_errors():
             # Discards another replay before the new first line exists.
             os.ftruncate(self._fd, 0)
-            empty = (b" " * (SLOT_BYTES - 1) + b"\n") * 2
-            write_all(self._fd, b"\0" * self._begin + empty, 0)
+            write_all(self._fd, b"\0" * self._begin + BLANK, 0)
             os.fsync(self._fd)
+            _sync_folder(self.path.parent)
             write_all(self._fd, _line(identity, self._begin), 0)
             os.fsync(self._fd)
 
@@ -196,18 +232,21 @@ class StateFile:
         self._number += 1
         record: dict[str, object] = {"number": self._number}
         record |= {each.name: getattr(state, each.name) for each in fields(state)}
-        slot = self._begin + self._number % 2 * SLOT_BYTES
+        self._written = next(
+            slot for slot in range(SLOTS) if slot not in (self._written, self._synced)
+        )
         with self._write_errors():
-            write_all(self._fd, _line(record, SLOT_BYTES), slot)
-            now_mono = time.monotonic()
-            if now_mono - self._synced_mono >= SYNC_S:
-                self._synced_mono = now_mono
-                os.fdatasync(self._fd)
+            write_all(self._fd, _line(record, SLOT_BYTES), self._begin + self._written * SLOT_BYTES)
+        now_mono = time.monotonic()
+        if now_mono - self._synced_mono >= SYNC_S:
+            self._synced_mono = now_mono
+            self.sync()
 
     def sync(self) -> None:
         """Raises OutputError."""
         with self._write_errors():
             os.fdatasync(self._fd)
+        self._synced = self._written
 
     def remove(self) -> None:
         """Raises OutputError."""

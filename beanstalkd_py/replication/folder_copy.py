@@ -202,9 +202,11 @@ class FolderCopy:
                 self._unsynced.add(0)
 
     def _remove_before(self, first: int) -> None:
-        for path in binlog_files(self.folder):
-            if number_of(path) >= first:
-                break
+        """Remove files whose jobs are in later ones, which are synced before."""
+        removed = [path for path in binlog_files(self.folder) if number_of(path) < first]
+        if removed:
+            self.sync()
+        for path in removed:
             self._remove(path)
 
     def _remove(self, path: Path) -> None:

@@ -96,6 +96,11 @@ class RemotePath:
         if size != len(data):
             raise OSError(f"{self.url} has {size} bytes after {len(data)} were written")
 
+    def sync(self) -> None:
+        """Sync a folder of this machine, which an earlier process may have changed."""
+        if self.files.type_name == "local":
+            _sync(self.path)
+
     def _rename(self, path: str) -> None:
         """Rename another file to this one."""
         if isinstance(self.files, fs.PyFileSystem) and isinstance(

@@ -23,9 +23,11 @@ from wire import Client
 
 from beanstalkd_py.admin.import_jobs import BATCH_JOBS
 from beanstalkd_py.admin.rate_limiter import RateLimiter
+from beanstalkd_py.errors import ToolUsageError
 from beanstalkd_py.history.message import Message
 from beanstalkd_py.history.store import Store
-from beanstalkd_py.replay.state import Replay, ReplayState, StateFile, load
+from beanstalkd_py.replay import state as state_module
+from beanstalkd_py.replay.state import BLANK, Replay, ReplayState, StateFile, load
 
 MISTAKE, PART, OK, INTERRUPTED = 2, 1, 0, 130
 NO_SERVER = "127.0.0.1:1"
@@ -462,6 +464,53 @@ def test_torn_slot_keeps_the_previous_state(tmp_path: Path) -> None:
         assert file.load() == (spec, reached)
         file.save(ReplayState(offset=77))
     assert load(path) == (spec, ReplayState(offset=77))
+
+
+def test_a_power_cut_keeps_what_was_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sector that was written since the last sync may have its old or its new content."""
+    path, image, dice = tmp_path / "state", tmp_path / "image", random.Random("replay")
+    spec = Replay("/store", "mails", "mails", "2h", "", [], total=9)
+    with StateFile.locked(path) as file:
+        file.begin(spec)
+        synced, disk = 0, b""
+        for offset in range(1, 100):
+            file.save(ReplayState(offset=offset, put=offset, done_beyond=[2**62 + offset] * 128))
+            if offset == 1 or dice.random() < 0.2:  # the first one is synced at once
+                file.sync()
+                synced, disk = offset, path.read_bytes()
+                monkeypatch.setattr(state_module, "SYNC_S", 10**9)
+            for _ in range(20):
+                both = disk, path.read_bytes()
+                sectors = (dice.choice(both)[at : at + 512] for at in range(0, len(disk), 512))
+                image.write_bytes(b"".join(sectors))
+                found = load(image)
+                assert found is not None and found[0] == spec
+                assert found[1].offset >= synced
+
+
+def test_a_begin_that_was_cut_begins_again(tmp_path: Path) -> None:
+    """Also with a part of the identity, which is synced before anything is put."""
+    path = tmp_path / "state"
+    spec = Replay("/store", "mails", "mails", "2h", "", [])
+    with StateFile.locked(path) as file:
+        file.begin(spec)
+        whole = path.read_bytes()
+        for length in range(0, whole.index(b"}"), 7):
+            path.write_bytes(whole[:length].ljust(whole.index(b"\n") + 1, b"\0") + BLANK)
+            assert load(path) is None
+            assert file.load() is None
+
+
+def test_two_damaged_slots_are_refused(tmp_path: Path) -> None:
+    """Instead of putting everything again."""
+    path = tmp_path / "state"
+    with StateFile.locked(path) as file:
+        file.begin(Replay("/store", "mails", "mails", "2h", "", []))
+        for offset in (1, 2, 3):
+            file.save(ReplayState(offset=offset))
+    path.write_bytes(path.read_bytes().replace(b'"offset"', b'"0ffset"'))
+    with pytest.raises(ToolUsageError, match="damaged"):
+        load(path)
 
 
 def load_of(folder: Path, data: bytes) -> object:
