@@ -54,6 +54,33 @@ def test_files_that_the_primary_has_removed(
     assert contents(tmp_path) == {**done, "binlog.3": b"3", "binlog.4": b"4"}
 
 
+def test_later_files_are_synced_before_one_is_removed(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut the jobs of a removed file are in the later ones that have them."""
+    copy = FolderCopy(tmp_path, CopyState())
+    synced: dict[str, bytes] = {}
+    sync, remove = copy.sync, copy._remove
+
+    def synced_now() -> CopyState:
+        synced.update(contents(tmp_path))
+        return sync()
+
+    def removed(path: Path) -> None:
+        assert {name: data for name, data in contents(tmp_path).items() if name != path.name} == {
+            name: data for name, data in synced.items() if name != path.name
+        }
+        del synced[path.name]
+        remove(path)
+
+    monkeypatch.setattr(copy, "sync", synced_now)
+    monkeypatch.setattr(copy, "_remove", removed)
+    stream.first = 3
+    stream.add(4, b"4")
+    stream.apply_to(copy)
+    assert list(contents(tmp_path)) and "binlog.1" not in contents(tmp_path)
+
+
 def test_a_removal_is_synced_without_bytes(
     stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
