@@ -269,8 +269,7 @@ class ConsumeQueues:
 
     def _empty(self, queue: ConsumeQueue) -> None:
         self._not_rebuilt.discard(queue)
-        for start in list(queue.segments.starts):
-            queue.segments.remove(start)
+        queue.segments.remove_all()  # without a sync for each of many queues; they are made again
         queue.end = 0
 
     def drop_empty(self) -> None:

@@ -206,9 +206,19 @@ class Segments:
 
     def remove(self, start: int) -> None:
         """Remove one file durably: after a power cut no other one may be missing before it."""
+        self._unlink(start)
+        symlinks.sync_folder(self.folder)
+
+    def remove_all(self) -> None:
+        """Remove all files; the next `sync` syncs their folder."""
+        for start in list(self.starts):
+            self._unlink(start)
+        with self._lock:
+            self._folder_is_dirty = True
+
+    def _unlink(self, start: int) -> None:
         self._descriptors.forget(self.path(start))
         symlinks.remove(self.path(start))
-        symlinks.sync_folder(self.folder)
         self.starts.remove(start)
         with self._lock:
             self._dirty.discard(start)
