@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,15 +10,7 @@ from crash.steps_of_work import images_at_every_step
 from beanstalkd_py.backup.restore import verify
 from beanstalkd_py.backup.target import Target
 
-MEMORY = Path("/dev/shm")
 pytestmark = pytest.mark.costly
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="backup-power-cut-", dir=MEMORY))
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.mark.parametrize(("work", "last"), [("create", "one"), ("remove", "two")])

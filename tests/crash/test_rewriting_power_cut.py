@@ -6,9 +6,6 @@ is the only one that is on disk, and the only one that is not.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,16 +18,8 @@ from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.verify import verify
 
-MEMORY = Path("/dev/shm")
 SCRIPT = "crash/rewriting_process.py"
 pytestmark = pytest.mark.costly
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="rewriting-power-cut-", dir=MEMORY))
-    yield path
-    shutil.rmtree(path)
 
 
 def test_reshard(home: Path) -> None:

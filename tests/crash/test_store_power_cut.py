@@ -5,9 +5,6 @@ The recording lacks the index, which is mapped; tests/history/test_recovery.py h
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +14,7 @@ from history.stores import opened
 
 from beanstalkd_py.history.store import StoreReader
 
-MEMORY = Path("/dev/shm")
 pytestmark = pytest.mark.costly
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="store-power-cut-", dir=MEMORY))
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.mark.parametrize("work", ["expire", "begin files", "recover"])
