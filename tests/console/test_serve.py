@@ -210,6 +210,14 @@ def test_the_server_is_ready_before_the_console_starts(console: Console) -> None
         assert "the console is ready" in after
 
 
+def test_workers_have_precedence(console: Console) -> None:
+    with ours(*console.options) as server:
+        console.wait()
+        pid = process_of(server)
+        worker = next(one for one in children(server.pid) if one != pid)
+        assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, worker)
+
+
 def test_only_its_process_imports_it() -> None:
     names = ("parent.start", "parent.loop", "worker.process", "archiver.process")
     modules = added("-c", f"import {', '.join(f'beanstalkd_py.server.{name}' for name in names)}")

@@ -27,11 +27,11 @@ from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.messages import ArchiverStatus, ProcessConfig
+from beanstalkd_py.server.process.priority import lower_priority
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 
 STORE_FULL_TEXT = "the history is full, finished jobs wait in the binlog: %s"
 SOURCE = LogSource(name="archiver")
-NICENESS = 10
 IDLE_S = 0.1
 """The pause when there is nothing to archive."""
 READ_ERROR_PAUSE_S = 0.5
@@ -52,7 +52,7 @@ def main(
     os.close(connections_fd)
     set_up_logging(config.options.verbosity, config.options.log_format, SOURCE)
     log_in_background()
-    _lower_priority()
+    lower_priority("archiver")
     os.umask(UMASK)
     create_as_owner_of(config.options.store_settings().folder)
     try:
@@ -60,14 +60,6 @@ def main(
     except (errors.BeanstalkdError, OSError) as error:
         parent.send(channel.FAILED, EXIT_ERROR, str(error))
         return EXIT_ERROR
-
-
-def _lower_priority() -> None:
-    """Give workers precedence, unless a unit's system call filter forbids it."""
-    try:
-        os.nice(NICENESS)
-    except OSError as error:
-        LOGGER.info("the archiver runs at normal priority: %s", error.strerror)
 
 
 def _run(parent: channel.Channel, config: ProcessConfig, shared: SharedMemory) -> int:

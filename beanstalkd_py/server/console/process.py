@@ -31,6 +31,7 @@ from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.messages import ConsoleConfig, ProcessConfig
+from beanstalkd_py.server.process.priority import lower_priority
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 
 SOURCE = LogSource(name="console")
@@ -44,6 +45,7 @@ def main(
     os.close(connections_fd)
     set_up_logging(config.options.verbosity, config.options.log_format, SOURCE)
     log_in_background()
+    lower_priority("console")
     os.umask(UMASK)
     match parent.receive_with_fd():
         case [channel.CONSOLE, dict(values)], int(fd):
