@@ -26,11 +26,15 @@ def append(store: Store, first: int, count: int) -> None:
         store.append([Message(topic=TOPIC, body=body, properties={"KEYS": f"k{number}"})])
 
 
+def save(store: Store, count: int) -> None:
+    append(store, 0, count)
+    store.dispatch()
+    store._save()
+
+
 def expire(folder: Path) -> Iterator[None]:
     with opened(folder, OPTIONS) as store:
-        append(store, 0, SAVED + MORE)
-        store.dispatch()
-        store._save()
+        save(store, SAVED + MORE)
         yield
         assert store.expire().log_files > 3
         yield
@@ -39,9 +43,7 @@ def expire(folder: Path) -> Iterator[None]:
 def begin_files(folder: Path) -> Iterator[None]:
     """Begin several files of the log without a sync."""
     with opened(folder, OPTIONS) as store:
-        append(store, 0, SAVED)
-        store.dispatch()
-        store._save()
+        save(store, SAVED)
         yield
         append(store, SAVED, MORE)
         yield
@@ -50,9 +52,7 @@ def begin_files(folder: Path) -> Iterator[None]:
 def recover(folder: Path) -> Iterator[None]:
     """Open a store whose log has lost a sector of the first record after the last sync."""
     with opened(folder, OPTIONS) as store:
-        append(store, 0, SAVED)
-        store.dispatch()
-        store._save()
+        save(store, SAVED)
         end = store.log.end
         append(store, SAVED, MORE)
         segments, at = store.log.segments, end % SIZES.segment_bytes
