@@ -1,4 +1,6 @@
-"""The replicated log: NATS JetStream through nats-py. Only nats_connection imports nats, too.
+"""The replicated log: NATS JetStream through nats-py.
+
+Only nats_connection and stream_reader import nats, too.
 
 Another log could take its place: it appends a batch behind an expected sequence, reads, purges, and
 has a key that changes by compare-and-swap.
@@ -22,30 +24,23 @@ import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import (
-    AckPolicy,
-    ConsumerConfig,
-    DeliverPolicy,
     DiscardPolicy,
     RawStreamMsg,
     RetentionPolicy,
     StorageType,
     StreamConfig,
 )
-from nats.js.client import JetStreamContext
 from nats.js.kv import KeyValue
 
 from beanstalkd_py import errors
 from beanstalkd_py.replication.folder_copy import CopyState
 from beanstalkd_py.replication.nats_connection import connect
 from beanstalkd_py.replication.piece import MOST_BYTES, Piece, PieceError, decode_all
+from beanstalkd_py.replication.stream_reader import StreamReader
 from beanstalkd_py.replication.target import Target
 
 TIMEOUT_S = 2.0
 """The limit of one request; the leader of a stream answers in milliseconds."""
-CONSUMER_S = 30.0
-"""How long NATS keeps a consumer that does not read."""
-MOST_AT_ONCE = 32
-"""Messages of one read: 8 MiB, because NATS closes connections that do not read fast enough."""
 HEADER_BYTES = 4096
 """More than the headers of a message."""
 WRONG_SEQUENCE = (10071, 10164)
@@ -115,14 +110,6 @@ class Record:
         return kind(**{name: one for name, one in self.value.items() if name in names})
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """A consumer of a stream that has delivered everything up to `after`."""
-
-    subscription: JetStreamContext.PullSubscription
-    after: int
-
-
 @contextlib.asynccontextmanager
 async def _translated(*, may_refuse: bool = True) -> AsyncIterator[None]:
     """Without `may_refuse` every refusal counts as unavailable, such as that of a full stream."""
@@ -154,7 +141,7 @@ class Log:
         self._target = target
         self._options = options
         self._keys: KeyValue | None = None
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, StreamReader] = {}
 
     @classmethod
     async def connect(cls, target: Target, options: LogOptions) -> Log:
@@ -288,36 +275,27 @@ class Log:
         async with _translated():
             if reader is None or reader.after != after:
                 if reader is not None:
-                    await reader.subscription.unsubscribe()
-                reader = await self._new_reader(worker, after)
-            count = min(last - after, MOST_AT_ONCE)
-            messages = await reader.subscription.fetch(count, timeout=TIMEOUT_S)
+                    await reader.close()
+                stream = self._target.stream(worker)
+                reader = await StreamReader.create(self._client, self._jetstream, stream, after)
+            try:
+                messages = await reader.read(last - after, TIMEOUT_S)
+            except BaseException:
+                await reader.close()
+                raise
         sequences = [message.metadata.sequence.stream for message in messages]
         # NATS acknowledges nothing for us, so a lost connection loses messages; and a server that
         # starts again begins a consumer again. Neither may look like a purge.
         if sequences != list(range(after + 1, after + 1 + len(messages))):
+            await reader.close()
             raise LogUnavailableError("NATS: a consumer lost its place")
+        self._readers[worker] = reader
         try:
             pieces = decode_all((one.data for one in messages), state.epoch, state.position)
         except PieceError as error:
             text = f"message {after + 1} of stream {self._target.stream(worker)}: {error}"
             raise PieceError(text) from error
-        if pieces:
-            self._readers[worker] = _Reader(reader.subscription, after + len(pieces))
         return list(zip(sequences, pieces, strict=False))
-
-    async def _new_reader(self, worker: int, after: int) -> _Reader:
-        config = ConsumerConfig(
-            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=after + 1,
-            ack_policy=AckPolicy.NONE,
-            inactive_threshold=CONSUMER_S,
-            mem_storage=True,
-            num_replicas=1,
-        )
-        subject, stream = self._target.subject(worker), self._target.stream(worker)
-        subscription = await self._jetstream.pull_subscribe(subject, stream=stream, config=config)
-        return _Reader(subscription, after)
 
     async def read_one(self, worker: int, sequence: int) -> bytes | None:
         """Return one message, as the stream's leader has it; None if it has none of this number."""
