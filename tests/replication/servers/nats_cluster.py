@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from nats.aio.client import Client
+from nats.errors import Error
 from replication.servers.relay import Relays
 from servers import READY_LINE, Server, free_port, our_command
 from wire import NoReplyError
@@ -97,7 +100,24 @@ def nats_cluster(folder: Path) -> Iterator[NatsCluster]:
         )
         cluster.servers.append(_nats_server(folder, number, ports[number], settings))
     with _running(cluster, "new metadata leader"):
+        asyncio.run(asyncio.wait_for(_all_can_have_streams(cluster), READY_S))
         yield cluster
+
+
+async def _all_can_have_streams(cluster: NatsCluster) -> None:
+    """Wait until the leader knows all servers; before, it has no suitable peers for a stream."""
+    client = Client()
+    await client.connect([url_of([port]) for port in cluster.ports])
+    stream = client.jetstream()
+    while True:
+        try:
+            await stream.add_stream(name="ready", subjects=["ready"], num_replicas=COUNT)
+        except Error:
+            await asyncio.sleep(0.05)
+        else:
+            break
+    await stream.delete_stream("ready")
+    await client.close()
 
 
 @contextlib.contextmanager
