@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import BenchError
-from .load import PYTHON
+from .load import PYTHON, LoadPlan, run_load
 from .placement import FREE
 from .scenarios import Bench, Figure, Figures, Scenario
 from .servers import HOST, Server, ServerSpec, free_port, last_log_line, running, scratch_folder
@@ -27,6 +27,7 @@ NATS_READY_SECONDS = 30.0
 LEASE_SECONDS = 12
 FAILOVER_SECONDS = 120.0
 STEADY_SECONDS = 2.0
+SMALL_SECONDS = 30.0
 IDLE = 0.1
 """The share of a processor that an idle standby uses at most."""
 BARE_PUBLISH = """
@@ -144,13 +145,32 @@ def measure_failover(bench: Bench, spec: ServerSpec) -> Figures:
         primary = run(first, FAILOVER_SECONDS)
         bench.fill(primary, bench.settings.restart_jobs)
         standby = run(second, 0)
-        copied = _catch_up(second)
+        size, seconds = _catch_up(second)
         _wait_until_idle(standby)
         stopped = _ends(primary, signal.SIGTERM, standby)
         primary, standby = standby, run(first, 0)
         _wait_until_idle(standby)
         killed = _ends(primary, signal.SIGKILL, standby)
-    return {"after a stop": stopped, "after the lease": killed - LEASE_SECONDS, "copied": copied}
+    return {
+        "after a stop": stopped,
+        "after the lease": killed - LEASE_SECONDS,
+        "copied": size / 1e6 / seconds,
+    }
+
+
+def measure_small_messages(bench: Bench, spec: ServerSpec) -> Figures:
+    """Put jobs one at a time, each of which is a message, and let a new standby copy them."""
+    with (
+        nats_servers(bench) as target,
+        scratch_folder(bench.folder) as first,
+        scratch_folder(bench.folder) as second,
+        running(spec, bench.folder, *options(first, target, "small")) as primary,
+    ):
+        plan = LoadPlan(seconds=SMALL_SECONDS, warmup=0.0, puts_only=True)
+        messages = run_load(primary, plan).commands
+        with running(spec, bench.folder, *options(second, target, "small"), ready_seconds=0):
+            _, seconds = _catch_up(second)
+    return {"copied": messages / seconds}
 
 
 def _ends(primary: Server, number: signal.Signals, standby: Server) -> float:
@@ -178,8 +198,8 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.glob("binlog.*"))
 
 
-def _catch_up(standby: Path) -> float:
-    """Wait until the folder of a standby does not grow any more; return its rate in MB/s."""
+def _catch_up(standby: Path) -> tuple[int, float]:
+    """Wait until the folder of a standby does not grow any more; return its bytes, and seconds."""
     begin = grown = time.monotonic()
     size = 0
     while time.monotonic() < grown + STEADY_SECONDS:
@@ -188,7 +208,7 @@ def _catch_up(standby: Path) -> float:
         if size == 0 and time.monotonic() < begin + FAILOVER_SECONDS:
             begin = grown = time.monotonic()
         time.sleep(0.05)
-    return size / 1e6 / (grown - begin)
+    return size, grown - begin
 
 
 REPLICATION_SCENARIOS: tuple[Scenario, ...] = (
@@ -216,6 +236,15 @@ REPLICATION_SCENARIOS: tuple[Scenario, ...] = (
             Figure("after the lease", "s", "ours <= 2"),
             Figure("copied", "MB/s", "ours >= 100"),
         ),
+        slow=True,
+        ours_only=True,
+        placement=FREE,
+    ),
+    Scenario(
+        "small-messages",
+        "a new standby copies jobs of 100 bytes that were put one at a time",
+        measure_small_messages,
+        (Figure("copied", "message/s", "ours >= 15000"),),
         slow=True,
         ours_only=True,
         placement=FREE,
