@@ -231,6 +231,8 @@ def test_jobs_of_the_history_are_put_again(page: Tab, server: Server, jobs: Jobs
     dialog.get_by_text("Put 0 jobs").wait_for()
     dialog.get_by_label("Conditions").fill("buries=0 & size=3")
     dialog.get_by_label("Into the tube").fill("replayed")
+    dialog.get_by_label("Priority").fill("77")
+    dialog.get_by_label("Time to run in seconds").fill("88")
     dialog.get_by_text("Put 1 job of 3 bytes").wait_for()
     dialog.get_by_role("button", name="Replay").click()
     page.page.get_by_text("Put 1 job of finished into replayed").wait_for()
@@ -245,9 +247,12 @@ def test_jobs_of_the_history_are_put_again(page: Tab, server: Server, jobs: Jobs
     button(page, "Put again").click()
     dialog.get_by_text(f"Put job {job} of 3 bytes into finished").wait_for()
     with server.connect() as client:
-        for tube in (b"replayed", b"again"):
+        for tube, pri, ttr in ((b"replayed", "77", "88"), (b"again", "0", "100")):
             client.ask(b"use %b\r\n" % tube)
-            assert client.ask(b"peek-ready\r\n").endswith(BINARY + b"\r\n")
+            found = client.ask(b"peek-ready\r\n")
+            assert found.endswith(BINARY + b"\r\n")
+            values = client.stats(b"stats-job %b" % found.split()[1])
+            assert (values["pri"], values["ttr"]) == (pri, ttr)
 
 
 def test_pages_follow_operations(page: Tab, server: Server, url: str, jobs: Jobs) -> None:
@@ -286,6 +291,41 @@ def test_pages_follow_operations(page: Tab, server: Server, url: str, jobs: Jobs
     running = page.page.locator(".nav-link", has_text="Operations").locator(".nav-count")
     running.wait_for()
     running.wait_for(state="detached")  # the console was restarted
+
+
+def test_all_jobs_that_match_a_filter(page: Tab, server: Server) -> None:
+    """They are more than a page shows."""
+    with in_tube(server.connect(), b"matching") as client:
+        for number in range(120):
+            client.put(b"other" if number % 12 == 0 else b"this one")
+        page.open("/s/0/jobs?tube=matching&body=this")
+        page.page.get_by_label("All jobs of this page").check()
+        page.wait_for_text("100 jobs chosen")
+        button(page, "Choose all that match").click()
+        page.wait_for_text("All jobs that match are chosen")
+        page.page.locator("tbody input").first.click()
+        page.wait_for_text("99 jobs chosen")
+        assert button(page, "Choose all that match").count() == 0
+        page.page.locator("tbody input").first.click()
+        button(page, "Choose all that match").click()
+        assert page.violations() == []
+        button(page, "Bury").click()
+        page.page.get_by_role("dialog", name="Bury all jobs of matching that match").wait_for()
+        wait_for_answer(page, "Bury 110 jobs of matching that match body 'this'")
+        submit(page, "Bury")
+        page.page.get_by_text("Buried 110 jobs of matching").wait_for()
+        assert tube_count(client, b"matching", "buried") == 110
+        page.wait_for_text("buried")
+        assert not page.page.get_by_role("group", name="Chosen jobs").is_visible()
+        page.open("/s/0/jobs?tube=matching")
+        page.page.get_by_label("All jobs of this page").check()
+        button(page, "Choose all of the tube").click()
+        button(page, "Delete").click()
+        page.page.get_by_role("dialog", name="Delete all jobs of matching").wait_for()
+        wait_for_answer(page, "Delete 120 jobs of matching")
+        page.page.get_by_label("Type the name of the tube").fill("matching")
+        submit(page, "Delete")
+        assert tube_count(client, b"matching", "ready") == 0
 
 
 def test_all_jobs_of_a_connection_count(page: Tab, server: Server) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -21,13 +22,16 @@ from servers import Server, ours, reference
 from wire import Client, in_tube
 
 from beanstalkd_py.admin.address import Address
+from beanstalkd_py.admin.connection import Connection
 from beanstalkd_py.console.access.accounts import Role
 from beanstalkd_py.console.audit_log import AuditLog
 from beanstalkd_py.console.endpoints import MOST_EXPORTS
+from beanstalkd_py.console.operations import matching
 from beanstalkd_py.console.operations.kinds import KINDS
-from beanstalkd_py.console.operations.operation import Kind, Plan, Progress
+from beanstalkd_py.console.operations.operation import Kind, Operation, Plan, Progress
 from beanstalkd_py.console.operations.running import MOST_RUNNING, Caller, Operations
 from beanstalkd_py.console.target import Target
+from beanstalkd_py.console.views.jobs import JobFilter, job_pages
 
 pytestmark = pytest.mark.costly
 STARTERS = {"ours": ours, "C": reference}
@@ -241,6 +245,140 @@ def test_results(admin: Visitor, wire: Client, name: str) -> None:
     assert "pause: 50" in tube_state(wire, name)
     admin.run("pause", tube=name, seconds=0)
     assert "pause: 0" in tube_state(wire, name)
+
+
+FILTERS: dict[str, tuple[str, Arguments, list[str]]] = {
+    "a state": ("kick", {"state": "delayed"}, ["delayed"]),
+    "no state": ("kick", {}, ["delayed", "buried"]),
+    "a body": ("delete", {"body": "ready"}, ["ready"]),
+    "priorities": ("delete", {"min_pri": 1, "max_pri": 2}, ["delayed", "buried"]),
+    "an age": ("bury", {"max_age": 1000}, ["ready", "delayed"]),
+    "a greater age": ("bury", {"min_age": 1000}, []),
+    "a state that is never buried": ("bury", {"state": "buried"}, []),
+}
+
+
+@pytest.mark.parametrize("case", FILTERS)
+def test_all_jobs_that_match(
+    own: Server, own_console: ConsoleProcess, tube: bytes, case: str
+) -> None:
+    """More jobs than a page of the server's list, in all states, and those of another tube."""
+    kind, values, changed = FILTERS[case]
+    name, count = tube.decode(), 1200
+    with own.connect() as client:
+        in_tube(client, tube)
+        jobs = {
+            "ready": [client.put(b"ready %d" % one) for one in range(count)],
+            "delayed": [client.put(b"x", pri=1, delay=1000) for _ in range(3)],
+            "buried": [client.put(b"y", pri=2) for _ in range(3)],
+            "reserved": [client.put(b"ready z")],
+        }
+        for job in (*jobs["buried"], *jobs["reserved"]):
+            client.ask(b"reserve-job %d\r\n" % job)
+        for job in jobs["buried"]:
+            client.ask(b"bury %d 2\r\n" % job)
+        client.ask(b"use other\r\n")
+        other = client.put(b"ready")
+        visitor, filters = own_console.visitor(), {"tube": name, **values}
+        expected = sum(len(jobs[state]) for state in changed)
+        before = tube_state(client, name)
+        assert visitor.dry_run(kind, filter=filters)["count"] == expected
+        assert tube_state(client, name) == before
+        done = visitor.run(kind, filter=filters)
+        assert (done["error"], done["done"], done["total"]) == (None, expected, expected)
+        after = {"kick": "ready", "delete": "gone", "bury": "buried"}[kind]
+        for state, ids in jobs.items():
+            assert set(states(client, ids)) == {after if state in changed else state}
+        assert states(client, [other]) == ["ready"]
+
+
+def test_a_filter_leaves_jobs_that_are_put_later(own: Server, tube: bytes) -> None:
+    target = Target(Address("127.0.0.1", own.port))
+    with own.connect() as client, target.connection() as connection:
+        in_tube(client, tube)
+        jobs = [client.put(b"x") for _ in range(1500)]
+        wanted = JobFilter(tube.decode(), max_age=10)
+        pages = job_pages(connection, wanted, time.monotonic())
+        first = next(pages)
+        time.sleep(1.1)
+        client.put(b"x")
+        found = itertools.chain(first, *pages)
+        assert [job.id for job in found] == jobs
+
+
+def test_ages_are_those_at_the_start_of_an_operation(own: Server, tube: bytes) -> None:
+    target, young = Target(Address("127.0.0.1", own.port)), JobFilter(tube.decode(), max_age=0)
+    with own.connect() as client, target.connection() as connection:
+        in_tube(client, tube)
+        client.put(b"x")
+        begun_mono = time.monotonic()
+        assert eventually(lambda: not any(job_pages(connection, young)))
+        assert list(map(len, job_pages(connection, young, begun_mono))) == [1]
+
+
+def test_a_dry_run_that_takes_too_long(
+    own: Server, tube: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matching, "COUNTED_S", 0.0)
+    target, filters = Target(Address("127.0.0.1", own.port)), {"tube": tube.decode()}
+    with own.connect() as client:
+        in_tube(client, tube)
+        fill(client, 2500)
+        some = {"filter": {**filters, "body": "job"}}
+        plan = matching.plan_matching(target, some, "Delete", ["ready"])
+        assert (plan.count, plan.text.split(" of ")[0]) == (None, "Delete at least 2000 jobs")
+        # The server knows these without a list.
+        plan = matching.plan_matching(target, {"filter": filters}, "Delete", ["ready"])
+        assert plan.count == 2500
+
+
+def test_a_stop_of_an_operation_on_jobs_that_match(own: Server, tube: bytes) -> None:
+    target = Target(Address("127.0.0.1", own.port))
+    operation = Operation(1, "delete", "", "", {}, time.time(), None)
+    progress = Progress(operation, lambda changed: None)
+
+    def change(connection: Connection, ids: Sequence[int]) -> list[str]:
+        progress.is_stopped = True
+        return ["DELETED"] * len(ids)
+
+    with own.connect() as client:
+        in_tube(client, tube)
+        fill(client, 1500)
+    filters = {"filter": {"tube": tube.decode(), "body": "0"}}
+    text = matching.change_matching(
+        *(target, filters, progress, change, "DELETED", ["ready"], "Deleted")
+    )
+    assert text == f"Deleted 100 jobs of {tube.decode()} that match body '0'"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"filter": "mails"},
+        {"filter": {}},
+        {"filter": {"tube": "default", "state": "reserved"}},
+        {"filter": {"tube": "default", "min_age": -1}},
+        {"filter": {"tube": "default", "max_pri": True}},
+        {"filter": {"tube": "default", "body": 7}},
+        {"filter": {"tube": "default", "ids": [1]}},
+        {"filter": {"tube": "no-such-tube"}},
+        {"filter": {"tube": "default"}, "ids": [1]},
+        {"filter": {"tube": "default"}, "tube": "default"},
+        {"filter": {"tube": "default"}, "shape": "x", "tube": "default"},
+    ],
+)
+def test_wrong_filters(own_console: ConsoleProcess, wrong: dict[str, object]) -> None:
+    values = {"kind": "delete", "dry_run": True, **wrong}
+    assert own_console.visitor().post("s/0/operations", values).status in (400, 404)
+
+
+def test_a_server_that_lists_no_jobs() -> None:
+    """Those near the heads of the queues would not be all that match."""
+    with reference() as server, console(server) as running:
+        wrong = {"kind": "delete", "dry_run": True, "filter": {"tube": "default"}}
+        reply = running.visitor().post("s/0/operations", wrong)
+        assert reply.status == 400
+        assert "cannot list the jobs of default" in reply.json["error"]
 
 
 def test_redrive_by_shape(admin: Visitor, wire: Client, name: str) -> None:

@@ -119,6 +119,20 @@ def test_conditions(either: Server, visitor: Visitor, name: str) -> None:
     assert visitor.dry_run("replay", **literally)["count"] == 0, "no regular expression"
 
 
+def test_other_values_of_the_jobs(either: Server, visitor: Visitor, name: str) -> None:
+    arguments = {"tube": "mails", "key": "7", "to_tube": name}
+    changed = {"pri": 0, "delay": 100, "ttr": 4294967295}
+    for values in ({"pri": None, "delay": None, "ttr": None}, changed):
+        assert visitor.dry_run("replay", **arguments, **values)["count"] == 1
+        assert visitor.run("replay", **arguments, **values)["done"] == 1
+    first, second = Operator(f"127.0.0.1:{either.port}").do("export", name).json_lines
+    properties = finished(7).properties
+    assert (first["pri"], first["ttr"]) == (int(properties["pri"]), int(properties["ttr"]))
+    assert (first["state"], second["state"]) == ("ready", "delayed")
+    assert (second["pri"], second["ttr"]) == (changed["pri"], changed["ttr"])
+    assert 90 < second["delay"] <= changed["delay"]  # what is left of it
+
+
 def test_undelete(either: Server, visitor: Visitor, name: str) -> None:
     (found,) = visitor.ok("s/0/history/messages", tube="mails", key="7")["messages"]
     arguments = {"tube": "mails", "key": "7", "offset": found["offset"], "to_tube": name}
@@ -158,6 +172,12 @@ def test_undelete(either: Server, visitor: Visitor, name: str) -> None:
         {"from": True},
         {"from": 1e12},
         {"rate": 0},
+        {"pri": -1},
+        {"pri": 2**32},
+        {"pri": "7"},
+        {"delay": 1.5},
+        {"ttr": 0},
+        {"ttr": True},
         {"body": 1},
         {"where": "pri"},
         {"where": "body~^(a+)+$"},

@@ -24,6 +24,13 @@ from beanstalkd_py.admin.statistics import (
     tube_stats,
 )
 from beanstalkd_py.admin.truncate import TruncateResult, truncate, truncate_on_server
+from beanstalkd_py.console.operations.matching import (
+    BATCH_JOBS,
+    Change,
+    change_matching,
+    has_filter,
+    plan_matching,
+)
 from beanstalkd_py.console.operations.operation import (
     Arguments,
     Plan,
@@ -41,13 +48,17 @@ from beanstalkd_py.console.views.jobs import JobFilter, all_jobs, can_list, dead
 from beanstalkd_py.plural import counted
 from beanstalkd_py.quantities import UINT32_MAX
 
-BATCH_JOBS = 100
 TO_BURY = (READY, DELAYED)
+TO_KICK = (BURIED, DELAYED)
 PAUSE_MAX_S = 365 * 24 * 3600
 
 
-def plan_ids(verb: str, states: Sequence[str]) -> Planner:
+def plan_jobs(verb: str, states: Sequence[str]) -> Planner:
+    """Return the dry run for the jobs of `ids`, or for those that match `filter`."""
+
     def plan(target: Target, arguments: Arguments) -> Plan:
+        if has_filter(arguments):
+            return plan_matching(target, arguments, verb, states)
         with target.connection() as connection:
             found = job_stats(connection, ids_of(arguments))
         count = sum(job is not None and job.state in states for job in found)
@@ -56,12 +67,12 @@ def plan_ids(verb: str, states: Sequence[str]) -> Planner:
     return plan
 
 
-def run_ids(
-    command: Callable[[Connection, Sequence[int]], list[str]], word: str, text: str
-) -> Runner:
+def run_jobs(change: Change, word: str, states: Sequence[str], text: str) -> Runner:
     def run(target: Target, arguments: Arguments, progress: Progress) -> str:
-        limiter = RateLimiter(rate_of(arguments), BATCH_JOBS)
-        changed = _change_ids(target, ids_of(arguments), limiter, progress, command, word)
+        if has_filter(arguments):
+            return change_matching(target, arguments, progress, change, word, states, text)
+        limiter = RateLimiter(None, BATCH_JOBS)
+        changed = _change_ids(target, ids_of(arguments), limiter, progress, change, word)
         return f"{text} {counted(changed, 'job')}"
 
     return run
@@ -72,7 +83,7 @@ def _change_ids(
     ids: Sequence[int],
     limiter: RateLimiter,
     progress: Progress,
-    command: Callable[[Connection, Sequence[int]], list[str]],
+    command: Change,
     word: str,
 ) -> int:
     rest = iter(ids)
@@ -124,8 +135,8 @@ def bury(connection: Connection, ids: Sequence[int]) -> list[str]:
 
 
 def plan_kick(target: Target, arguments: Arguments) -> Plan:
-    if "ids" in arguments:
-        return plan_ids("Make ready:", (BURIED, DELAYED))(target, arguments)
+    if "ids" in arguments or has_filter(arguments):
+        return plan_jobs("Make ready:", TO_KICK)(target, arguments)
     tube = tube_of(arguments)
     bound = number_of(arguments, "count", 1, UINT32_MAX, None)
     with target.connection() as connection:
@@ -136,8 +147,9 @@ def plan_kick(target: Target, arguments: Arguments) -> Plan:
 
 
 def run_kick(target: Target, arguments: Arguments, progress: Progress) -> str:
-    if "ids" in arguments:
-        return run_ids(job_commands.kick, "KICKED", "Made ready:")(target, arguments, progress)
+    if "ids" in arguments or has_filter(arguments):
+        run = run_jobs(job_commands.kick, "KICKED", TO_KICK, "Made ready:")
+        return run(target, arguments, progress)
     bound = number_of(arguments, "count", 1, UINT32_MAX, None)
     with target.connection() as connection:
         count = job_commands.kick_first(connection, tube_of(arguments), bound)
@@ -159,16 +171,17 @@ def _buried(target: Target, arguments: Arguments) -> list[int]:
 
 
 def plan_delete(target: Target, arguments: Arguments) -> Plan:
-    if "shape" not in arguments:
-        return plan_ids("Delete", FREE_STATES)(target, arguments)
+    if has_filter(arguments) or "shape" not in arguments:
+        return plan_jobs("Delete", FREE_STATES)(target, arguments)
     count = len(_buried(target, arguments))
     return Plan(count, f"Delete {counted(count, 'buried job')} of {tube_of(arguments)}")
 
 
 def run_delete(target: Target, arguments: Arguments, progress: Progress) -> str:
-    by_shape = "shape" in arguments
-    ids = _buried(target, arguments) if by_shape else ids_of(arguments)
-    limiter = RateLimiter(rate_of(arguments), BATCH_JOBS)
+    if has_filter(arguments) or "shape" not in arguments:
+        run = run_jobs(job_commands.delete, "DELETED", FREE_STATES, "Deleted")
+        return run(target, arguments, progress)
+    ids, limiter = _buried(target, arguments), RateLimiter(None, BATCH_JOBS)
     count = _change_ids(target, ids, limiter, progress, job_commands.delete, "DELETED")
     return f"Deleted {counted(count, 'job')}"
 

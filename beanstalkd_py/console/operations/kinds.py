@@ -29,17 +29,20 @@ def _admin_kind(names: str, plan: Planner, run: Runner, *, can_stop: bool = Fals
 
 
 KINDS: Mapping[str, Kind] = {
-    "kick": _kind("tube count ids", jobs.plan_kick, jobs.run_kick, can_stop=True),
-    "delete": _kind("ids tube shape", jobs.plan_delete, jobs.run_delete, can_stop=True),
+    "kick": _kind("tube count ids filter", jobs.plan_kick, jobs.run_kick, can_stop=True),
+    "delete": _kind("ids filter tube shape", jobs.plan_delete, jobs.run_delete, can_stop=True),
     "bury": _kind(
-        "ids",
-        jobs.plan_ids("Bury", jobs.TO_BURY),
-        jobs.run_ids(jobs.bury, "BURIED", "Buried"),
+        "ids filter",
+        jobs.plan_jobs("Bury", jobs.TO_BURY),
+        jobs.run_jobs(jobs.bury, "BURIED", jobs.TO_BURY, "Buried"),
         can_stop=True,
     ),
     "redrive": _kind("tube ids shape rate", jobs.plan_redrive, jobs.run_redrive, can_stop=True),
     "replay": _kind(
-        "tube from to event key body where to_tube rate", plan_replay, run_replay, can_stop=True
+        "tube from to event key body where to_tube pri delay ttr rate",
+        plan_replay,
+        run_replay,
+        can_stop=True,
     ),
     "undelete": _kind("tube key offset to_tube", plan_undelete, run_undelete),
     "pause": _kind("tube seconds", jobs.plan_pause, jobs.run_pause),

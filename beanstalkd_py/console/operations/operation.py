@@ -49,10 +49,13 @@ class Operation:
 
 def cut_off(arguments: Arguments) -> Arguments:
     """Return arguments for viewers, without the ends of long texts and lists."""
-    return {
-        name: value[:SHOWN_LENGTH] if isinstance(value, str | list) else value
-        for name, value in arguments.items()
-    }
+
+    def cut(value: object) -> object:
+        if isinstance(value, dict):
+            return cut_off(value)
+        return value[:SHOWN_LENGTH] if isinstance(value, str | list) else value
+
+    return {name: cut(value) for name, value in arguments.items()}
 
 
 def recorded(arguments: Arguments) -> Arguments:
@@ -65,9 +68,12 @@ def recorded(arguments: Arguments) -> Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a dry run returns: how many jobs, tubes or settings change, and a sentence."""
+    """What a dry run returns: how many jobs, tubes or settings change, and a sentence.
 
-    count: int
+    `count` is None if to count them would take too long; the sentence then has a lower bound.
+    """
+
+    count: int | None
     text: str
 
 

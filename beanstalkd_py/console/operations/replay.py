@@ -19,7 +19,14 @@ import gevent
 from beanstalkd_py import errors
 from beanstalkd_py.admin import jobs as job_commands
 from beanstalkd_py.admin.job_record import Job
-from beanstalkd_py.console.operations.operation import Arguments, Plan, Progress, rate_of, tube_of
+from beanstalkd_py.console.operations.operation import (
+    Arguments,
+    Plan,
+    Progress,
+    number_of,
+    rate_of,
+    tube_of,
+)
 from beanstalkd_py.console.target import Target
 from beanstalkd_py.console.views.history import MOST_MESSAGES, open_store
 from beanstalkd_py.history.queries.conditions import all_conditions
@@ -28,7 +35,7 @@ from beanstalkd_py.history.queries.ranges import RangeItem
 from beanstalkd_py.history.reader import StoreReader
 from beanstalkd_py.history.topics import escape
 from beanstalkd_py.plural import counted
-from beanstalkd_py.quantities import NS_PER_S
+from beanstalkd_py.quantities import NS_PER_S, UINT32_MAX
 from beanstalkd_py.replay.jobs import JobOverrides, job_of, missing_body_size
 from beanstalkd_py.replay.preview import preview_replay
 from beanstalkd_py.replay.put import Replayer
@@ -49,7 +56,7 @@ TURN_MESSAGES = 100
 """Messages after which other requests have their turn."""
 MS_PER_S = 1000
 MOST_S = 1e11
-OVERRIDES = JobOverrides()
+UNCHANGED = JobOverrides()
 
 FILTERS = {"event": "tag=", "key": "key=", "body": "body~"}
 """The conditions of `history replay --filter` for the arguments of a replay."""
@@ -128,6 +135,17 @@ def _filters(arguments: Arguments) -> list[str]:
     return filters
 
 
+def _overrides(arguments: Arguments) -> JobOverrides:
+    """Return the values that replace those of the jobs. Raises ToolUsageError."""
+
+    def given(name: str, least: int) -> int | None:
+        if arguments.get(name) is None:
+            return None
+        return number_of(arguments, name, least, UINT32_MAX, None)
+
+    return JobOverrides(pri=given("pri", 0), delay_s=given("delay", 0), ttr_s=given("ttr", 1))
+
+
 def _text(arguments: Arguments, name: str) -> str:
     text = arguments.get(name)
     if not isinstance(text, str) or not text:
@@ -159,7 +177,7 @@ def _with_turns(items: Iterable[RangeItem]) -> Iterator[RangeItem]:
 
 
 def plan_replay(target: Target, arguments: Arguments) -> Plan:
-    rate = rate_of(arguments)
+    rate, overrides = rate_of(arguments), _overrides(arguments)
     with open_store(target) as store:
         wanted = _wanted(store, arguments)
         path = state_path(wanted, target.name)
@@ -169,7 +187,7 @@ def plan_replay(target: Target, arguments: Arguments) -> Plan:
         if count <= PREVIEWED:
             items = _with_turns(messages_of(store, run.replay, run.state.offset, ignore_fault))
             matches = all_conditions(run.replay.filters)
-            preview = preview_replay(items, matches, OVERRIDES, run.state.done_beyond)
+            preview = preview_replay(items, matches, overrides, run.state.done_beyond)
             count = preview.jobs
             text = f"{counted(count, 'job')} of {counted(preview.bytes, 'byte')}"
             if missing := preview.left_out + preview.lost:
@@ -201,7 +219,7 @@ def run_replay(target: Target, arguments: Arguments, progress: Progress) -> str:
                 connection,
                 run.replay.into,
                 all_conditions(run.replay.filters),
-                OVERRIDES,
+                _overrides(arguments),
                 rate_of(arguments),
                 state,
                 save=file.save,
@@ -234,7 +252,7 @@ def _ended_job(store: StoreReader, arguments: Arguments) -> Job:
         raise errors.RefusedError("NOT_FOUND", f"the history has no job {key} at {offset!r}")
     if missing_body_size(message) is not None:
         raise errors.RefusedError("NOT_FOUND", f"the history has no body of job {key}")
-    return job_of(message, _into(arguments), OVERRIDES)
+    return job_of(message, _into(arguments), UNCHANGED)
 
 
 def plan_undelete(target: Target, arguments: Arguments) -> Plan:

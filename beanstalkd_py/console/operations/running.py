@@ -1,7 +1,8 @@
 """Operations that change something on a server, each with a dry run, progress and audit entries.
 
 O1  An operation is in the audit log before it changes anything, and its outcome after it.
-O2  A dry run changes nothing, and counts what the operation would change at this moment.
+O2  A dry run changes nothing, and counts what the operation would change at this moment, or at
+    least how much.
 O3  A stop takes effect between two batches; what was done until then stays done.
 """
 
@@ -66,9 +67,9 @@ class Operations:
 
     def begin(self, kind: str, arguments: Arguments, caller: Caller) -> Operation:
         """Start an operation. Raises BeanstalkdError if its arguments are invalid, OSError."""
+        found = plan(kind, self._target, arguments)  # others may begin meanwhile
         if len(self._running) >= MOST_RUNNING:
             raise errors.ToolUsageError(f"{MOST_RUNNING} operations run; wait, or stop one")
-        found = plan(kind, self._target, arguments)
         self._last_id += 1
         operation = Operation(
             *(self._last_id, kind, self._target.name, caller.user, recorded(arguments)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -45,10 +46,12 @@ class JobFilter:
     max_pri: int | None = None
     body: str = ""
 
-    def matches(self, job: ListedJob) -> bool:
+    def matches(self, job: ListedJob, ago_s: int = 0) -> bool:
+        """Return whether a job matched so long ago. Those that were put later do not."""
+        age_s = job.age - ago_s
         return (
-            job.age >= self.min_age
-            and (self.max_age is None or job.age <= self.max_age)
+            age_s >= self.min_age
+            and (self.max_age is None or age_s <= self.max_age)
             and job.pri >= self.min_pri
             and (self.max_pri is None or job.pri <= self.max_pri)
         )
@@ -102,13 +105,24 @@ def list_jobs(target: Target, wanted: JobFilter, after: int, limit: int) -> JobL
 
 def all_jobs(connection: Connection, wanted: JobFilter) -> Iterator[ListedJob]:
     """Yield all jobs that match; those near the heads if the server cannot list jobs."""
-    if not can_list(connection, wanted.tube):
+    if can_list(connection, wanted.tube):
+        yield from itertools.chain.from_iterable(job_pages(connection, wanted))
+    else:
         yield from _filtered(connection, wanted, _near_the_heads(connection, wanted))
-        return
+
+
+def job_pages(
+    connection: Connection, wanted: JobFilter, begun_mono: float | None = None
+) -> Iterator[list[ListedJob]]:
+    """Yield the jobs that match, of PAGE_ROWS jobs at a time; a page may be empty.
+
+    Ages count up to `begun_mono`, None for now. Those that were put a second later are left out.
+    """
     after = 0
     while True:
+        ago_s = 0 if begun_mono is None else int(time.monotonic() - begun_mono)
         page, after = _page(connection, wanted, after, PAGE_ROWS)
-        yield from _filtered(connection, wanted, page)
+        yield _filtered(connection, wanted, page, ago_s)
         if after == 0:
             return
 
@@ -163,9 +177,9 @@ def _listed(stats: Statistics, size: int) -> ListedJob:
 
 
 def _filtered(
-    connection: Connection, wanted: JobFilter, jobs: Sequence[ListedJob]
+    connection: Connection, wanted: JobFilter, jobs: Sequence[ListedJob], ago_s: int = 0
 ) -> list[ListedJob]:
-    matching = [job for job in jobs if wanted.matches(job)]
+    matching = [job for job in jobs if wanted.matches(job, ago_s)]
     if not wanted.body:
         return matching
     text, found = wanted.body.encode(), []

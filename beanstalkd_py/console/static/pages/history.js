@@ -102,10 +102,13 @@ export function HistoryPage({ server, query }) {
       { name: "to", label: "To", type: "time", value: to, optional: true, half: true },
       { name: "where", label: "Conditions", optional: true, hint: "Such as buries>0 & pri<1024, as of beanstalkd-py history replay --filter." },
       { name: "to_tube", label: "Into the tube", value: tube, list: "tube-names" },
-      rateField,
+      { name: "pri", label: "Priority", type: "number", optional: true, half: true, hint: "Empty: that of each job." },
+      { name: "ttr", label: "Time to run in seconds", type: "number", optional: true, half: true, min: 1, hint: "Empty: that of each job." },
+      { name: "delay", label: "Delay in seconds", type: "number", optional: true, half: true, hint: "Empty: no delay." },
+      { ...rateField, half: true },
     ],
     build: (values) => ({
-      tube, from: epochOf(values.from), to: epochOf(values.to), event: event || null, key: key || null, body: body || null, where: values.where || null, to_tube: values.to_tube, rate: values.rate,
+      ...values, tube, from: epochOf(values.from), to: epochOf(values.to), event: event || null, key: key || null, body: body || null, where: values.where || null,
     }),
   });
   return html`<${Page} title=${tube ? html`History of <span class="tube-name">${tube}</span>` : "History"}

@@ -114,7 +114,7 @@ export function ActionDialog({ action, server, onClose }) {
   }, [request, complete]);
 
   const current = complete && dry.of === request;
-  const mustType = DESTRUCTIVE.has(action.kind) && current && dry.count > TYPED_FROM && Boolean(action.tube);
+  const mustType = DESTRUCTIVE.has(action.kind) && current && !dry.error && (dry.count === null || dry.count > TYPED_FROM) && Boolean(action.tube);
   const ready = current && !dry.error && dry.count !== 0 && (!mustType || typed === action.tube) && !sending;
 
   const submit = async (event) => {

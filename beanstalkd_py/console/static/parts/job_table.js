@@ -14,9 +14,16 @@ import { JobLink, State, countOf, durationOf, sizeOf } from "/static/parts/value
 const STATES = [["any", "Any state"], ["ready", "Ready"], ["reserved", "Reserved"], ["delayed", "Delayed"], ["buried", "Buried"]];
 const LIMITS = [["50", "50 jobs"], ["100", "100 jobs"], ["500", "500 jobs"], ["1000", "1,000 jobs"]];
 const FILTERS = ["state", "min_age", "max_age", "min_pri", "max_pri", "body"];
+const TEXTS = ["state", "body"];
 
-function columnsOf(server, chosen, rows, onChoose, selectable) {
-  const all = rows.length > 0 && rows.every((row) => chosen.has(row.id));
+/* The arguments of an operation on all jobs that match. */
+function filterOf(tube, filters) {
+  const given = FILTERS.filter((key) => filters[key] && filters[key] !== "any");
+  return { tube, ...Object.fromEntries(given.map((key) => [key, TEXTS.includes(key) ? filters[key] : Number(filters[key])])) };
+}
+
+function columnsOf(server, isChosen, rows, onChoose, selectable) {
+  const all = rows.length > 0 && rows.every((row) => isChosen(row.id));
   const number = (key, label, hide, title = null) => ({ key, label, title, numeric: true, width: 84, hide, number: (row) => countOf(row[key]) });
   const time = (key, label, hide, title = null) => ({ key, label, title, numeric: true, width: 84, hide, number: (row) => durationOf(row[key]) });
   const choice = {
@@ -24,7 +31,7 @@ function columnsOf(server, chosen, rows, onChoose, selectable) {
     header: html`<label class="choice"><span class="hidden">All jobs of this page</span><input type="checkbox"
     checked=${all} onChange=${() => onChoose(all ? [] : rows.map((row) => row.id), true)} /></label>`,
     cell: (row) => html`<label class="choice"><span class="hidden">Job ${row.id}</span><input type="checkbox"
-      checked=${chosen.has(row.id)} onChange=${() => onChoose([row.id], false)} /></label>`,
+      checked=${isChosen(row.id)} onChange=${() => onChoose([row.id], false)} /></label>`,
   };
   return [
     ...(selectable ? [choice] : []),
@@ -52,14 +59,19 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
   const [limit, setLimit] = useState("100");
   const pages = usePages(0);
   const [chosen, setChosen] = useState(() => new Set());
+  const [allMatching, setAllMatching] = useState(false);
   const [more, setMore] = useState(() => FILTERS.some((key) => key !== "state" && key !== "body" && filters[key]));
+  const chooseNone = () => {
+    setChosen(new Set());
+    setAllMatching(false);
+  };
   const filterKey = JSON.stringify(filters) + limit + tube;
   const [pageOf, setPageOf] = useState(filterKey);
   if (pageOf !== filterKey) {
     // Another filter starts at the first page; the old position has no meaning there.
     setPageOf(filterKey);
     pages.reset();
-    setChosen(new Set());
+    chooseNone();
   }
   const path = withQuery("/s/" + server + "/jobs", {
     tube, state: filters.state || "any", after: pages.at, limit, min_age: filters.min_age, max_age: filters.max_age, min_pri: filters.min_pri, max_pri: filters.max_pri, body: filters.body,
@@ -80,22 +92,27 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
     if (pages.at === pages.begin || (source.data && !isSearching)) reload();
   });
   const selectable = may(session, "kick");
-  const onChoose = (ids, replace) =>
+  const onChoose = (ids, replace) => {
     setChosen((old) => {
       if (replace) return new Set(ids);
-      const next = new Set(old);
+      const next = new Set(allMatching ? rows.map((row) => row.id) : old);
       ids.forEach((id) => next.delete(id) || next.add(id));
       return next;
     });
-  const columns = useMemo(() => columnsOf(server, chosen, rows, onChoose, selectable), [server, chosen, rows, selectable]);
-  useEffect(() => setChosen(new Set()), [pages.begin]);
+    setAllMatching(false);
+  };
+  const isChosen = (id) => allMatching || chosen.has(id);
+  const columns = useMemo(() => columnsOf(server, isChosen, rows, onChoose, selectable), [server, chosen, allMatching, rows, selectable]);
+  useEffect(chooseNone, [pages.begin]);
   const set = (key) => (value) => onFilters({ ...filters, [key]: value });
   const bulk = (kind, button, danger) => () =>
     openAction({
-      kind, button, danger, tube, title: button + " " + counted(chosen.size, "job") + " of " + tube, arguments: { ids: [...chosen] },
+      kind, button, danger, tube, title: button + " " + (allMatching ? "all jobs" : counted(chosen.size, "job")) + " of " + tube + (allMatching && isFiltered ? " that match" : ""),
+      arguments: allMatching ? { filter: filterOf(tube, filters) } : { ids: [...chosen] },
       note: kind === "delete" ? "The jobs are deleted. This cannot be undone." : null,
-      done: () => { setChosen(new Set()); reload(); },
+      done: () => { chooseNone(); reload(); },
     });
+  const canChooseMore = source.data?.exact && filters.state !== "reserved" && rows.length > 0 && rows.every((row) => chosen.has(row.id));
   const isFiltered = FILTERS.some((key) => filters[key] && filters[key] !== "any");
   return html`<div class=${"job-table" + (fill ? " job-table-fill" : "")}>
     <${FilterBar} label="Filter jobs">
@@ -113,19 +130,21 @@ export function JobTable({ server, tube, filters, onFilters, fill = false, befor
       <button type="button" class="button" onClick=${reload}>Reload</button>
     <//>
     ${source.data?.exact === false && html`<p class="hint">This server cannot list jobs. Only jobs near the heads of its queues are shown.</p>`}
-    <div class="bulk-bar" hidden=${chosen.size === 0} role="group" aria-label="Chosen jobs">
-      <b>${counted(chosen.size, "job")} chosen</b>
+    <div class="bulk-bar" hidden=${chosen.size === 0 && !allMatching} role="group" aria-label="Chosen jobs">
+      <b>${allMatching ? "All jobs" + (isFiltered ? " that match are" : " are") : counted(chosen.size, "job")} chosen</b>
+      ${canChooseMore && !allMatching && html`<button class="link-button" onClick=${() => setAllMatching(true)}>
+        Choose all ${isFiltered ? "that match" : "of the tube"}</button>`}
       <button class="button small" onClick=${bulk("kick", "Kick")}>Kick</button>
       <button class="button small" onClick=${bulk("bury", "Bury")}>Bury</button>
       <button class="button small danger-outline" onClick=${bulk("delete", "Delete", true)}>Delete</button>
-      <button class="link-button" onClick=${() => setChosen(new Set())}>Choose none</button>
+      <button class="link-button" onClick=${chooseNone}>Choose none</button>
     </div>
     ${source.error && html`<${Failure} error=${source.error} retry=${source.reload} />`}
     ${(isSearching || (!source.data && !source.error)) && html`<${Loading}
       text=${pages.at > pages.begin ? "Searching, up to job " + longNumber(pages.at) : "Searching"} />`}
     ${source.data && !isSearching && html`<${DataTable} label=${"Jobs of " + tube} fill=${fill && rows.length > 0} columns=${columns}
       rows=${rows} rowKey=${(row) => row.id}
-      rowClass=${(row) => (chosen.has(row.id) ? "row-chosen" : null)}
+      rowClass=${(row) => (isChosen(row.id) ? "row-chosen" : null)}
       empty=${isFiltered
         ? html`<${Empty} title="No job matches.">Jobs whose state, age, priority and body match the filter appear here.<//>`
         : html`<${Empty} title="No jobs.">Jobs appear here when a client puts them into this tube.<//>`} />`}
