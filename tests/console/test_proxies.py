@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import shutil
 import socket
 import ssl
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -30,7 +31,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 PROGRAMS = Path(__file__).parents[2] / "build/programs/usr"
 NAME = "queue-1.example.com"
+CLIENT_CA = "/etc/ssl/certs/console-users.pem"
 UPSTREAM = "127.0.0.1:11381"
+Proxy = Callable[[Path, int, int, tuple[Path, Path]], list[str | Path]]
+"""Writes a configuration into a folder, for two ports and a certificate; returns the command."""
 START_S = 20.0
 SOON_S = 5.0
 """Less than proxies and pages wait that get numbers late."""
@@ -88,10 +92,17 @@ def replaced(text: str, replacements: dict[str, str]) -> str:
 
 
 def nginx(
-    folder: Path, port: int, console_port: int, certificate: tuple[Path, Path]
+    folder: Path,
+    port: int,
+    console_port: int,
+    certificate: tuple[Path, Path],
+    users_ca: Path | None = None,
 ) -> list[str | Path]:
-    """Write the configuration of the page with other ports; return the command."""
-    (server,) = blocks("nginx")
+    """Write the configuration of the page with other ports; return the command.
+
+    `users_ca` issues client certificates; None is for a login with a password.
+    """
+    server, names, verification, header = blocks("nginx")
     server = replaced(
         server,
         {
@@ -101,6 +112,12 @@ def nginx(
             UPSTREAM: f"127.0.0.1:{console_port}",
         },
     )
+    if users_ca:
+        verification = replaced(verification, {CLIENT_CA: str(users_ca)})
+        server = replaced(
+            server, {"location": f"{verification}location", "proxy_buf": f"{header}proxy_buf"}
+        )
+        server = names + server
     paths = "".join(
         f"{kind}_temp_path {folder / kind};\n"
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -132,10 +149,11 @@ def caddy(
     return [PROGRAMS / "bin/caddy", "run", "--config", file, "--adapter", "caddyfile"]
 
 
-@pytest.fixture(params=[nginx, caddy], ids=["nginx", "caddy"])
-def site(
-    request: pytest.FixtureRequest, tmp_path: Path, certificate: tuple[Path, Path]
+@contextlib.contextmanager
+def site_of(
+    proxy: Proxy, tmp_path: Path, certificate: tuple[Path, Path], *options: str
 ) -> Iterator[Site]:
+    """Run a server with the configuration of the page, and more options, behind a proxy."""
     (text,) = blocks("toml")
     values = tomllib.loads(text)
     assert values["console-host"] == [NAME]
@@ -146,13 +164,21 @@ def site(
     new = {values["console-users"]: str(users), UPSTREAM: f"127.0.0.1:{console_port}"}
     config = tmp_path / "options.toml"
     config.write_text(replaced(text, new))
-    command = request.param(folder, port, console_port, certificate)
+    command = proxy(folder, port, console_port, certificate)
     assert shutil.which(command[0]), f"{command[0]} is missing; run tools/test --browser"
     with (
-        ours("--config", config, "--console-audit-log", audit) as server,
+        ours("--config", config, "--console-audit-log", audit, *options) as server,
         running(command, port),
     ):
         yield Site(port, server, audit)
+
+
+@pytest.fixture(params=[nginx, caddy], ids=["nginx", "caddy"])
+def site(
+    request: pytest.FixtureRequest, tmp_path: Path, certificate: tuple[Path, Path]
+) -> Iterator[Site]:
+    with site_of(request.param, tmp_path, certificate) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -204,3 +230,38 @@ def test_another_name(site: Site) -> None:
             assert (response.status, response.getheader("Server", "")[:5]) == (421, "nginx")
         except ssl.SSLError as error:
             assert "internal error" in str(error)
+
+
+def test_client_certificates(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    """The name is that of a certificate of the authority, whatever header a client sends."""
+    authority, other = trustme.CA(), trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "users_ca.pem")
+    proxy = functools.partial(nginx, users_ca=tmp_path / "users_ca.pem")
+    with site_of(proxy, tmp_path, certificate, "--console-user-header", "X-Remote-User") as site:
+        assert session(site, authority, "ann") == ("ann", "admin")
+        for issuer in (None, other):
+            assert session(site, issuer, "ann") is None
+        for name in ("eve", "eve,CN=ann", "ann eve", "ann\n"):
+            assert session(site, authority, name) == (None, None), name
+        assert session(site, authority, "eve", organization=",CN=ann") == (None, None)
+
+
+def session(
+    site: Site, issuer: trustme.CA | None, name: str, organization: str = "x"
+) -> tuple[str | None, str | None] | None:
+    """Return user and role of a client with a certificate; None if the proxy refuses it."""
+    context = ssl._create_unverified_context()
+    if issuer:
+        issued = issuer.issue_cert(NAME, common_name=name, organization_name=organization)
+        with issued.private_key_and_cert_chain_pem.tempfile() as file:
+            context.load_cert_chain(file)
+    connection = HTTPSConnection("127.0.0.1", site.port, context=context, timeout=START_S)
+    with contextlib.closing(connection):
+        headers = {"Host": f"{NAME}:{site.port}", "X-Remote-User": "ann"}
+        connection.request("GET", "/api/session", headers=headers)
+        response = connection.getresponse()
+        if response.status == 400:
+            return None
+        assert response.status == 200
+        values = json.loads(response.read())
+        return values["user"], values["role"]
