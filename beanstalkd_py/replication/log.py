@@ -276,8 +276,8 @@ class Log:
             if reader is None or reader.after != after:
                 if reader is not None:
                     await reader.close()
-                stream = self._target.stream(worker)
-                reader = await StreamReader.create(self._client, self._jetstream, stream, after)
+                names = self._target.stream(worker), self._target.subject(worker)
+                reader = await StreamReader.create(self._client, self._jetstream, *names, after)
             try:
                 messages = await reader.read(last - after, TIMEOUT_S)
             except BaseException:

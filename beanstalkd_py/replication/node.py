@@ -245,7 +245,8 @@ class Node:
             except LogUnavailableError as error:
                 self._unavailable = str(error)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S if self._behind == 0 else 0):
+                has_more = self._behind > 0 and not self._unavailable
+                async with asyncio.timeout(0 if has_more else POLL_S):
                     await resigned.wait()
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import uuid
 
 import nats.errors
 from nats.aio.client import Client
@@ -18,16 +19,21 @@ from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.client import JetStreamContext
 
-from beanstalkd_py.quantities import NS_PER_S
-
 CONSUMER_S = 30.0
 """How long NATS keeps a consumer that does not read."""
 READ_MESSAGES = 1024
-READ_BYTES = 8 * 1024 * 1024
+READ_BYTES = 8_388_593
+"""A prime number, because NATS does not report the end of a request whose bytes fit exactly."""
+
+NO_RESPONDERS = "503"
+RETRY_S = 0.02
 
 
 class StreamReader:
-    """A consumer of a stream. `after` is the sequence of the last message that `read` returned."""
+    """A consumer of a stream. `after` is the sequence of the last message that `read` returned.
+
+    Messages arrive in the order of the stream, and those of a request before the report of its end.
+    """
 
     after: int
 
@@ -36,19 +42,22 @@ class StreamReader:
         self._client = client
         self._requests = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = client.new_inbox()
+        self._number = 0
         self._subscription: Subscription | None = None
         self._arrived: list[Msg] = []
         self._missing = 0
-        """Messages of the last request that have not arrived."""
+        """Messages of the last request that may still arrive."""
         self._is_answered = asyncio.Event()
-        self._status = "no answer"
+        self._status = ""
 
     @classmethod
     async def create(
-        cls, client: Client, jetstream: JetStreamContext, stream: str, after: int
+        cls, client: Client, jetstream: JetStreamContext, stream: str, subject: str, after: int
     ) -> StreamReader:
         """Begin to read message after + 1. Raises errors of nats-py, as `read`."""
         config = ConsumerConfig(
+            name=uuid.uuid4().hex,
+            filter_subject=subject,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=after + 1,
             ack_policy=AckPolicy.NONE,
@@ -58,36 +67,48 @@ class StreamReader:
         )
         consumer = await jetstream.add_consumer(stream, config)
         reader = cls(client, stream, consumer.name, after)
-        reader._subscription = await client.subscribe(reader._inbox, cb=reader._receive)
+        reader._subscription = await client.subscribe(f"{reader._inbox}.*", cb=reader._receive)
         return reader
 
     async def read(self, most: int, limit_s: float) -> list[Msg]:
-        """Return the next messages, which exist: up to `most`, or those that arrive in time.
+        """Return the next messages, at most `most`: those that arrive in time.
 
-        Raises nats.errors.Error if there is none.
+        Raises nats.errors.Error if there is none. The server that has the consumer may lag.
         """
-        if self._missing == 0:
-            self._missing = min(most, READ_MESSAGES)
-            self._is_answered.clear()
-            request = {"batch": self._missing, "max_bytes": READ_BYTES}
-            values = {**request, "expires": int(limit_s * NS_PER_S)}
-            await self._client.publish(self._requests, json.dumps(values).encode(), self._inbox)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await self._is_answered.wait()
-        arrived, self._arrived = self._arrived, []
-        if not arrived:
+                await self._arrive(most)
+        found, self._arrived = self._arrived[:most], self._arrived[most:]
+        if not found:
             raise nats.errors.Error(f"a consumer sends nothing: {self._status}")
-        self.after += len(arrived)
-        return arrived
+        self.after += len(found)
+        return found
+
+    async def _arrive(self, most: int) -> None:
+        """Wait for messages: those of the last request that are left, or of a new one."""
+        while True:
+            if self._missing == 0 and not self._arrived:
+                await self._request(min(most, READ_MESSAGES))
+            await self._is_answered.wait()
+            if self._arrived or not self._status.startswith(NO_RESPONDERS):
+                return
+            await asyncio.sleep(RETRY_S)  # the servers do not know a new consumer at once
+
+    async def _request(self, count: int) -> None:
+        self._number += 1
+        self._missing, self._status = count, "no answer"
+        self._is_answered.clear()
+        request = {"batch": count, "max_bytes": READ_BYTES, "no_wait": True}
+        inbox = f"{self._inbox}.{self._number}"
+        await self._client.publish(self._requests, json.dumps(request).encode(), inbox)
 
     async def _receive(self, message: Msg) -> None:
         status = (message.headers or {}).get("Status")
         if status is None:
             self._arrived.append(message)
             self._missing -= 1
-        else:
-            # The request has expired, its bytes are used up, or the consumer has gone.
+        elif message.subject == f"{self._inbox}.{self._number}":
+            # There are no more messages or bytes for the request, or the consumer has gone.
             self._status = f"{status} {(message.headers or {}).get('Description', '')}"
             self._missing = 0
         if self._missing == 0:
