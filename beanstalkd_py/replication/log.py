@@ -273,7 +273,7 @@ class Log:
         """
         reader = self._readers.pop(worker, None)
         async with _translated():
-            if reader is None or reader.after != after:
+            if reader is None or reader.after != after or reader.is_idle:
                 if reader is not None:
                     await reader.close()
                 names = self._target.stream(worker), self._target.subject(worker)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 import uuid
 
 import nats.errors
@@ -23,9 +24,9 @@ CONSUMER_S = 30.0
 """How long NATS keeps a consumer that does not read."""
 READ_MESSAGES = 1024
 READ_BYTES = 8_388_593
-"""A prime number, because NATS does not report the end of a request whose bytes fit exactly."""
-
-NO_RESPONDERS = "503"
+"""A prime number, because NATS does not report the end of a request whose bytes fit exactly. Those of
+different messages rarely do; such a request ends by the time limit."""
+NO_MESSAGES, NO_RESPONDERS = "404", "503"
 RETRY_S = 0.02
 
 
@@ -49,6 +50,9 @@ class StreamReader:
         """Messages of the last request that may still arrive."""
         self._is_answered = asyncio.Event()
         self._status = ""
+        self._is_known = False
+        """Whether the consumer has answered."""
+        self._used_mono = time.monotonic()
 
     @classmethod
     async def create(
@@ -70,6 +74,11 @@ class StreamReader:
         reader._subscription = await client.subscribe(f"{reader._inbox}.*", cb=reader._receive)
         return reader
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether NATS may have removed the consumer."""
+        return time.monotonic() - self._used_mono > CONSUMER_S / 2
+
     async def read(self, most: int, limit_s: float) -> list[Msg]:
         """Return the next messages, at most `most`: those that arrive in time.
 
@@ -80,7 +89,7 @@ class StreamReader:
                 await self._arrive(most)
         found, self._arrived = self._arrived[:most], self._arrived[most:]
         if not found:
-            raise nats.errors.Error(f"a consumer sends nothing: {self._status}")
+            raise nats.errors.Error(f"a consumer sends nothing: status {self._status}")
         self.after += len(found)
         return found
 
@@ -90,13 +99,16 @@ class StreamReader:
             if self._missing == 0 and not self._arrived:
                 await self._request(min(most, READ_MESSAGES))
             await self._is_answered.wait()
-            if self._arrived or not self._status.startswith(NO_RESPONDERS):
+            # The servers do not know a new consumer at once, and that of the consumer may lag.
+            is_early = self._status == NO_MESSAGES or not self._is_known
+            if self._arrived or not is_early:
                 return
-            await asyncio.sleep(RETRY_S)  # the servers do not know a new consumer at once
+            await asyncio.sleep(RETRY_S)
 
     async def _request(self, count: int) -> None:
         self._number += 1
         self._missing, self._status = count, "no answer"
+        self._used_mono = time.monotonic()
         self._is_answered.clear()
         request = {"batch": count, "max_bytes": READ_BYTES, "no_wait": True}
         inbox = f"{self._inbox}.{self._number}"
@@ -104,13 +116,13 @@ class StreamReader:
 
     async def _receive(self, message: Msg) -> None:
         status = (message.headers or {}).get("Status")
+        self._is_known = self._is_known or status != NO_RESPONDERS
         if status is None:
             self._arrived.append(message)
             self._missing -= 1
         elif message.subject == f"{self._inbox}.{self._number}":
             # There are no more messages or bytes for the request, or the consumer has gone.
-            self._status = f"{status} {(message.headers or {}).get('Description', '')}"
-            self._missing = 0
+            self._status, self._missing = status, 0
         if self._missing == 0:
             self._is_answered.set()
 

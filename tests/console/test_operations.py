@@ -847,10 +847,12 @@ def test_a_server_that_ends_during_an_operation(tmp_path: Path) -> None:
         with in_tube(server.connect(), b"ends") as client:
             bury(client, 20)
         visitor = running.visitor()
-        operation = visitor.begin("redrive", tube="ends", rate=10)
+        number = visitor.begin("redrive", tube="ends", rate=10)["id"]
+        assert eventually(lambda: visitor.operation(number)["done"] > 0)
         server.kill()
-        done = visitor.ended(operation["id"])
+        done = visitor.ended(number)
         assert done["error"]
+        assert done["text"].endswith(f" {done['done']} done before the error")
         assert eventually(lambda: entries(log)[-1]["outcome"] == done["error"])
         assert visitor.get("s/0/jobs", tube="ends").status == 503
         assert (

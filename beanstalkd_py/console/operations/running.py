@@ -120,6 +120,8 @@ class Operations:
         except Exception:
             LOGGER.exception("console: operation %d, %s, failed", operation.id, operation.kind)
             operation.error = "the console has a fault; its log has the details"
+        if operation.error and operation.done:
+            operation.text += f"; {operation.done} done before the error"
         operation.ended = time.time()
         del self._running[operation.id]
         self._changed(operation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,6 +12,7 @@ from nats.aio.client import Client
 from nats.errors import Error
 from replication.servers.nats_cluster import NatsCluster
 
+from beanstalkd_py.replication import stream_reader
 from beanstalkd_py.replication.folder_copy import CopyState
 from beanstalkd_py.replication.log import Log, LogOptions, LogUnavailableError
 from beanstalkd_py.replication.piece import MOST_BYTES, Piece
@@ -39,7 +41,7 @@ async def appended(log: Log) -> list[Piece]:
 
 @contextlib.asynccontextmanager
 async def opened(target: Target) -> AsyncIterator[tuple[Log, Client]]:
-    log = await Log.connect(target, LogOptions())
+    log = await Log.connect(target, LogOptions(replicas=1))  # none of which lags
     client = Client()
     await client.connect(list(target.servers))
     try:
@@ -87,8 +89,10 @@ def test_a_lost_consumer_and_a_purge_are_no_end_of_the_stream(nats: NatsCluster)
                 state.add(piece, sequence)
             (consumer,) = await jetstream.consumers_info(target.stream(0))
             await jetstream.delete_consumer(target.stream(0), consumer.name)
+            begun_mono = time.monotonic()
             with pytest.raises(LogUnavailableError, match="a consumer sends nothing"):
                 await log.read(0, 20, len(SIZES), state)
+            assert time.monotonic() - begun_mono < LIMIT_S / 2
             await log.purge(0, 31)
             with pytest.raises(LogUnavailableError, match="lost its place"):
                 await log.read(0, 20, len(SIZES), state)
@@ -99,8 +103,31 @@ def test_a_lost_consumer_and_a_purge_are_no_end_of_the_stream(nats: NatsCluster)
     asyncio.run(check())
 
 
+def test_a_consumer_that_was_removed_costs_no_time(
+    nats: NatsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATS removes the consumer of a queue without new messages."""
+    monkeypatch.setattr(stream_reader, "CONSUMER_S", 1.0)
+
+    async def check() -> None:
+        target = parse_target(f"{nats.url}/idle")
+        async with opened(target) as (log, client):
+            await appended(log)
+            state = CopyState()
+            await read_rest(log, state)
+            while await client.jetstream().consumers_info(target.stream(0)):
+                await asyncio.sleep(0.1)
+            await log.append(0, [Piece(1, 0, 1, state.position.offset, b"x")], len(SIZES))
+            begun_mono = time.monotonic()
+            ((sequence, _),) = await log.read(0, len(SIZES), len(SIZES) + 1, state)
+            assert sequence == len(SIZES) + 1
+            assert time.monotonic() - begun_mono < LIMIT_S / 2
+
+    asyncio.run(asyncio.wait_for(check(), 30))
+
+
 def test_messages_that_arrive_late_arrive_once(nats: NatsCluster) -> None:
-    """Reads end before all messages of a request have arrived, and requests expire."""
+    """Reads end before all messages of a request have arrived."""
 
     async def check() -> None:
         target = parse_target(f"{nats.url}/late")
