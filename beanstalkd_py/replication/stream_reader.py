@@ -24,7 +24,7 @@ CONSUMER_S = 30.0
 """How long NATS keeps a consumer that does not read."""
 READ_MESSAGES = 1024
 READ_BYTES = 8_388_593
-"""A prime number, because NATS does not report the end of a request whose bytes fit exactly. Those of
+"""A prime number: NATS does not report the end of a request whose bytes fit exactly. Those of
 different messages rarely do; such a request ends by the time limit."""
 NO_MESSAGES, NO_RESPONDERS = "404", "503"
 RETRY_S = 0.02
