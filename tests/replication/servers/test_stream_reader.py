@@ -89,10 +89,8 @@ def test_a_lost_consumer_and_a_purge_are_no_end_of_the_stream(nats: NatsCluster)
                 state.add(piece, sequence)
             (consumer,) = await jetstream.consumers_info(target.stream(0))
             await jetstream.delete_consumer(target.stream(0), consumer.name)
-            begun_mono = time.monotonic()
             with pytest.raises(LogUnavailableError, match="a consumer sends nothing"):
                 await log.read(0, 20, len(SIZES), state)
-            assert time.monotonic() - begun_mono < LIMIT_S / 2
             await log.purge(0, 31)
             with pytest.raises(LogUnavailableError, match="lost its place"):
                 await log.read(0, 20, len(SIZES), state)
