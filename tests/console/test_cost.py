@@ -1,0 +1,128 @@
+"""10,000 tubes and a million jobs: how long views take, and the CPU time of viewers."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from console.consoles import ConsoleProcess, Visitor, console
+from processes import slowness
+from servers import Server, ours
+from wire import in_tube
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TUBES = 10_000
+JOBS_OF_TUBE = 90
+JOBS_OF_LARGE = 100_000
+BURIED = 10_000
+PIPELINED = 5_000
+FIRST_OF_LARGE = TUBES * JOBS_OF_TUBE + 1
+
+VIEW_S = 0.2
+VIEWS: dict[str, dict[str, object]] = {
+    "samples": {},
+    "tubes/tube-5000": {},
+    "tubes/large": {},
+    "jobs": {"tube": "large", "limit": 1000},
+    "jobs of a text that none has": {"tube": "large", "body": "none"},
+    "jobs of a rare state": {"tube": "large", "state": "delayed"},
+    f"jobs/{FIRST_OF_LARGE}": {},
+    "connections": {},
+    "dead-letters": {"tube": "large"},
+    "schedules": {},
+    "policies": {},
+    "binlog": {},
+    "replication": {},
+    "doctor": {},
+    "operations": {},
+}
+SETTLED_S = 8.0
+"""A survey of so many tubes is as rare as its cost demands; the first ones come at once."""
+WATCHED_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with ours() as running:
+        with running.connect() as client:
+            for number in range(TUBES):
+                put = b"put 0 0 60 8\r\nbody %03d\r\n"
+                puts = b"".join(put % one for one in range(JOBS_OF_TUBE))
+                client.send(b"use tube-%d\r\n" % number + puts)
+                client.replies(1 + JOBS_OF_TUBE)
+            in_tube(client, b"large")
+            for _ in range(0, JOBS_OF_LARGE, PIPELINED):
+                client.send(b"put 0 0 60 8\r\nbody xyz\r\n" * PIPELINED)
+                client.replies(PIPELINED)
+            for begin in range(0, BURIED, PIPELINED):
+                ids = range(FIRST_OF_LARGE + begin, FIRST_OF_LARGE + begin + PIPELINED)
+                client.send(
+                    b"".join(b"reserve-job %d\r\nbury %d 0\r\n" % (one, one) for one in ids)
+                )
+                client.replies(2 * PIPELINED)
+            stats = client.stats()
+            assert int(stats["current-jobs-ready"]) == TUBES * JOBS_OF_TUBE + JOBS_OF_LARGE - BURIED
+            assert int(stats["current-jobs-buried"]) == BURIED
+        yield running
+
+
+@pytest.fixture
+def beside(server: Server) -> Iterator[ConsoleProcess]:
+    with console(server) as running:
+        yield running
+
+
+def test_every_view_answers_soon(beside: ConsoleProcess) -> None:
+    visitor = beside.visitor()
+    with viewers(beside, 1):
+        time.sleep(SETTLED_S)
+        factor = slowness()
+        took_s = {view: statistics.median(times(visitor, view)) for view in VIEWS}
+    print({view: round(seconds * 1000, 1) for view, seconds in took_s.items()}, "ms", factor)
+    late = {view: seconds for view, seconds in took_s.items() if seconds > VIEW_S * factor}
+    assert not late, (late, factor)
+
+
+def times(visitor: Visitor, view: str) -> Iterator[float]:
+    for _ in range(5):
+        start = time.perf_counter()
+        visitor.ok(f"s/0/{view.split()[0]}", **VIEWS[view])
+        yield time.perf_counter() - start
+
+
+@pytest.mark.parametrize(("count", "share"), [(1, 0.01), (50, 0.03)])
+def test_viewers_are_cheap(beside: ConsoleProcess, count: int, share: float) -> None:
+    with viewers(beside, count):
+        time.sleep(SETTLED_S)
+        factor = slowness()
+        before_s, start_mono = beside.cpu_s(), time.monotonic()
+        time.sleep(WATCHED_S)
+        used = (beside.cpu_s() - before_s) / (time.monotonic() - start_mono)
+    print(f"{count} viewers: {used:.2%} of a core", factor)
+    assert 0 < used < share * factor, (used, factor)
+
+
+@contextlib.contextmanager
+def viewers(watched: ConsoleProcess, count: int) -> Iterator[None]:
+    """Let this number of pages read live events."""
+    has_ended = threading.Event()
+
+    def watch() -> None:
+        with watched.visitor().events() as events:
+            while not has_ended.is_set():
+                events.next()
+
+    threads = [threading.Thread(target=watch) for _ in range(count)]
+    for one in threads:
+        one.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        for one in threads:
+            one.join()
