@@ -18,7 +18,7 @@ from . import BenchError
 from .load import PYTHON, LoadPlan, run_load
 from .placement import FREE
 from .scenarios import Bench, Figure, Figures, Scenario
-from .servers import HOST, Server, ServerSpec, free_port, last_log_line, running, scratch_folder
+from .servers import HOST, Server, ServerSpec, free_ports, last_log_line, running, scratch_folder
 
 PAIRS = 5
 LOADS = ((64, 1), (64, 32))
@@ -53,7 +53,7 @@ def nats_servers(bench: Bench) -> Iterator[str]:
     """Run three nats-servers that sync each write; yield their URL."""
     program = Path(PYTHON).with_name("nats-server")
     with scratch_folder(bench.folder) as folder, contextlib.ExitStack() as stack:
-        ports = [free_port() for _ in range(2 * NATS_SERVERS)]
+        ports = free_ports(2 * NATS_SERVERS)
         routes = ", ".join(f"nats://{HOST}:{port}" for port in ports[NATS_SERVERS:])
         for number in range(NATS_SERVERS):
             config, log = folder / f"{number}.conf", folder / f"{number}.log"

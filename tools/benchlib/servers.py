@@ -102,9 +102,14 @@ def read_stats(port: int, timeout: float) -> Stats:
 
 
 def free_port() -> int:
-    with socket.create_server((HOST, 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]
 
 
 @contextlib.contextmanager

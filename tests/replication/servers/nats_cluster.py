@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from nats.aio.client import Client
 from nats.errors import Error
 from replication.servers.relay import Relays
-from servers import READY_LINE, Server, free_port, our_command
+from servers import READY_LINE, Server, free_port, free_ports, our_command
 from wire import NoReplyError
 
 READY_S = 30.0
@@ -90,7 +90,7 @@ def url_of(ports: Sequence[int], scheme: str = "nats") -> str:
 @contextlib.contextmanager
 def nats_cluster(folder: Path) -> Iterator[NatsCluster]:
     """Start the servers, which sync each write, and wait until JetStream has a leader."""
-    ports = [free_port() for _ in range(2 * COUNT)]
+    ports = free_ports(2 * COUNT)
     routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[COUNT:])
     cluster = NatsCluster()
     for number in range(COUNT):

@@ -25,7 +25,7 @@ from replication.servers.nats_cluster import (
 )
 from replication.servers.relay import Relays
 from server.tls.tls_servers import Both, Files, ask, can_connect
-from servers import free_port
+from servers import free_port, free_ports
 from wire import Client
 
 from beanstalkd_py.replication.replica_state import load_replica
@@ -179,7 +179,7 @@ def test_tls_clients_reach_the_primary_and_the_next_one(nats: NatsCluster, memor
     for folder in folders:
         folder.mkdir()
     files = [Files(folder, authority) for folder in folders]
-    ports = [free_port() for _ in files]
+    ports = free_ports(len(files))
 
     def options(number: int) -> list[str]:
         return [f"--tls-listen=127.0.0.1:{ports[number]}", *files[number].arguments]
