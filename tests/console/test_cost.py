@@ -1,14 +1,17 @@
 """10,000 tubes and a million jobs: how long views take, and the CPU time of viewers.
 
-The targets are those of a quiet machine. These tests run beside others, so NOISE is allowed.
+The targets are those of a quiet machine. These tests run beside others, so they measure CPU time,
+with an allowance for shared caches.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pytest
 from console.consoles import ConsoleProcess, Visitor, console
@@ -26,7 +29,10 @@ PIPELINED = 5_000
 FIRST_OF_LARGE = TUBES * JOBS_OF_TUBE + 1
 
 NOISE = 1.5
+"""More CPU time for the same work, beside other tests."""
 VIEW_S = 0.2
+WAITED_S = 1.0
+ANSWERS = 5
 VIEWS: dict[str, dict[str, object]] = {
     "samples": {},
     "tubes/tube-5000": {},
@@ -80,22 +86,37 @@ def beside(server: Server) -> Iterator[ConsoleProcess]:
         yield running
 
 
-def test_every_view_answers_soon(beside: ConsoleProcess) -> None:
-    visitor = beside.visitor()
-    with viewers(beside, 1):
-        time.sleep(SETTLED_S)
-        factor = slowness()
-        took_s = {view: min(times(visitor, view)) for view in VIEWS}
-    print({view: round(seconds * 1000, 1) for view, seconds in took_s.items()}, "ms", factor)
-    late = {view: seconds for view, seconds in took_s.items() if seconds > VIEW_S * NOISE * factor}
+def test_every_view_answers_soon(beside: ConsoleProcess, server: Server) -> None:
+    """A view takes so much CPU time of the console and the server, and waits for little else."""
+    visitor, factor = beside.visitor(), slowness()
+    took = {view: measured(visitor, view, [beside, server]) for view in VIEWS}
+    print(took, factor)
+    late = {
+        view: one
+        for view, one in took.items()
+        if one.cpu_s > VIEW_S * NOISE * factor or one.least_s > WAITED_S * factor
+    }
     assert not late, (late, factor)
 
 
-def times(visitor: Visitor, view: str) -> Iterator[float]:
-    for _ in range(5):
+@dataclass(frozen=True)
+class Took:
+    """CPU seconds of an answer, and the shortest time until one."""
+
+    cpu_s: float
+    least_s: float
+
+
+def measured(visitor: Visitor, view: str, servers: Sequence[Server]) -> Took:
+    path, least_s = f"s/0/{view.split()[0]}", math.inf
+    visitor.ok(path, **VIEWS[view])
+    before_s = sum(one.cpu_s() for one in servers)
+    for _ in range(ANSWERS):
         start = time.perf_counter()
-        visitor.ok(f"s/0/{view.split()[0]}", **VIEWS[view])
-        yield time.perf_counter() - start
+        visitor.ok(path, **VIEWS[view])
+        least_s = min(least_s, time.perf_counter() - start)
+    used_s = sum(one.cpu_s() for one in servers) - before_s
+    return Took(used_s / ANSWERS, least_s)
 
 
 @pytest.mark.parametrize(("count", "share"), [(1, 0.01), (50, 0.03)])
