@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -300,20 +301,28 @@ def test_a_filter_leaves_jobs_that_are_put_later(own: Server, tube: bytes) -> No
         wanted = JobFilter(tube.decode(), max_age=10)
         pages = job_pages(connection, wanted, time.monotonic())
         first = next(pages)
-        time.sleep(1.1)
+        time.sleep(2.5)
         client.put(b"x")
         found = itertools.chain(first, *pages)
         assert [job.id for job in found] == jobs
 
 
 def test_ages_are_those_at_the_start_of_an_operation(own: Server, tube: bytes) -> None:
-    target, young = Target(Address("127.0.0.1", own.port)), JobFilter(tube.decode(), max_age=0)
+    target, everything = Target(Address("127.0.0.1", own.port)), JobFilter(tube.decode())
     with own.connect() as client, target.connection() as connection:
         in_tube(client, tube)
         client.put(b"x")
-        begun_mono = time.monotonic()
-        assert eventually(lambda: not any(job_pages(connection, young)))
-        assert list(map(len, job_pages(connection, young, begun_mono))) == [1]
+        ((listed,),) = job_pages(connection, everything)
+    job = replace(listed, age=107)
+    for values, now, before in (
+        ({"max_age": 10}, False, True),
+        ({"min_age": 10}, True, False),
+        ({"min_age": 7, "max_age": 7}, False, True),
+    ):
+        wanted = JobFilter(tube.decode(), **values)
+        assert (wanted.matches(job), wanted.matches(job, 100)) == (now, before), values
+    assert everything.matches(job, 107)
+    assert not everything.matches(job, 108), "it was put later"
 
 
 def test_a_dry_run_that_takes_too_long(
@@ -845,7 +854,7 @@ def test_a_server_that_ends_during_an_operation(tmp_path: Path) -> None:
     log = tmp_path / "audit"
     with ours() as server, console(server, args=("--audit-log", log)) as running:
         with in_tube(server.connect(), b"ends") as client:
-            bury(client, 20)
+            bury(client, 200)
         visitor = running.visitor()
         number = visitor.begin("redrive", tube="ends", rate=10)["id"]
         assert eventually(lambda: visitor.operation(number)["done"] > 0)
