@@ -11,7 +11,8 @@ import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import BenchError
@@ -46,15 +47,39 @@ async def measure():
 
 asyncio.run(measure())
 """
+STREAM_LEADER = """
+import asyncio, sys, nats
+
+async def show():
+    client = await nats.connect(sys.argv[1])
+    print((await client.jetstream().stream_info(sys.argv[2])).cluster.leader)
+
+asyncio.run(show())
+"""
+
+
+@dataclass(frozen=True)
+class NatsServers:
+    """`by_name` has the processes by the names that NATS shows."""
+
+    url: str
+    by_name: Mapping[str, subprocess.Popen[bytes]]
+
+    def ask(self, script: str, *words: str) -> str:
+        """Return the output of a script in Python that gets an address and `words`."""
+        command = [PYTHON, "-P", "-c", script, self.url.split(",")[0], *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
 
 
 @contextlib.contextmanager
-def nats_servers(bench: Bench) -> Iterator[str]:
-    """Run three nats-servers that sync each write; yield their URL."""
+def nats_servers(bench: Bench) -> Iterator[NatsServers]:
+    """Run three nats-servers that sync each write."""
     program = Path(PYTHON).with_name("nats-server")
     with scratch_folder(bench.folder) as folder, contextlib.ExitStack() as stack:
         ports = free_ports(2 * NATS_SERVERS)
         routes = ", ".join(f"nats://{HOST}:{port}" for port in ports[NATS_SERVERS:])
+        processes = {}
         for number in range(NATS_SERVERS):
             config, log = folder / f"{number}.conf", folder / f"{number}.log"
             config.write_text(
@@ -64,25 +89,26 @@ def nats_servers(bench: Bench) -> Iterator[str]:
                 f"cluster {{ name: bench, listen: {HOST}:{ports[NATS_SERVERS + number]},"
                 f" routes: [{routes}] }}\n"
             )
-            stack.enter_context(_nats_server(program, config, log))
+            processes[f"n{number}"] = stack.enter_context(_nats_server(program, config, log))
         end = time.monotonic() + NATS_READY_SECONDS
         logs = [folder / f"{number}.log" for number in range(NATS_SERVERS)]
         while not all("metadata leader" in log.read_text() for log in logs):
             if time.monotonic() > end:
                 raise BenchError(f"NATS is not ready: {last_log_line(logs[0])}")
             time.sleep(0.05)
-        yield "nats://" + ",".join(f"{HOST}:{port}" for port in ports[:NATS_SERVERS])
+        addresses = ",".join(f"{HOST}:{port}" for port in ports[:NATS_SERVERS])
+        yield NatsServers(f"nats://{addresses}", processes)
 
 
 @contextlib.contextmanager
-def _nats_server(program: Path, config: Path, log: Path) -> Iterator[None]:
+def _nats_server(program: Path, config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         try:
             process = subprocess.Popen([program, "-c", config], stdout=output, stderr=output)
         except OSError as error:
             raise BenchError(f"cannot start {program}: {error}; run tools/test first") from error
     try:
-        yield
+        yield process
     finally:
         process.kill()
         process.wait()
@@ -100,11 +126,11 @@ def options(binlog: Path, target: str = "", name: str = "") -> list[str]:
 def measure_replicated(bench: Bench, spec: ServerSpec) -> Figures:
     ratios: dict[str, list[float]] = {}
     latencies = []
-    with nats_servers(bench) as target:
+    with nats_servers(bench) as nats:
         for pair in range(PAIRS):
             for connections, inflight in LOADS:
                 rates = []
-                for to in ("", target):
+                for to in ("", nats.url):
                     with scratch_folder(bench.folder) as binlog:
                         name = f"bench-{pair}-{connections}-{inflight}"
                         with running(spec, bench.folder, *options(binlog, to, name)) as server:
@@ -112,33 +138,29 @@ def measure_replicated(bench: Bench, spec: ServerSpec) -> Figures:
                 ratios.setdefault(f"{connections}x{inflight}", []).append(rates[1] / rates[0])
             with (
                 scratch_folder(bench.folder) as binlog,
-                running(spec, bench.folder, *options(binlog, target, f"one-{pair}")) as server,
+                running(spec, bench.folder, *options(binlog, nats.url, f"one-{pair}")) as server,
             ):
                 latencies.append(bench.load(server, 1, 1, puts_only=True).p50_us)
-        bare = float(
-            subprocess.run(
-                [PYTHON, "-P", "-c", BARE_PUBLISH, target.split(",")[0]],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-        )
+        bare = float(nats.ask(BARE_PUBLISH))
     figures = {name: statistics.median(found) for name, found in ratios.items()}
     put = statistics.median(latencies)
     return figures | {"put": put, "bare publish": bare, "more": put - bare}
 
 
 def measure_failover(bench: Bench, spec: ServerSpec) -> Figures:
-    """Stop a primary with many jobs, then kill its successor; wait for the next one's reply."""
+    """End a primary with many jobs three times; wait for the reply of its standby.
+
+    It is stopped, killed, and killed together with the nats-server that leads its stream.
+    """
     with (
-        nats_servers(bench) as target,
+        nats_servers(bench) as nats,
         scratch_folder(bench.folder) as first,
         scratch_folder(bench.folder) as second,
         contextlib.ExitStack() as stack,
     ):
 
         def run(folder: Path, ready_seconds: float) -> Server:
-            of_server = options(folder, target, "jobs")
+            of_server = options(folder, nats.url, "jobs")
             one = running(spec, bench.folder, *of_server, ready_seconds=ready_seconds)
             return stack.enter_context(one)
 
@@ -147,13 +169,18 @@ def measure_failover(bench: Bench, spec: ServerSpec) -> Figures:
         standby = run(second, 0)
         size, seconds = _catch_up(second)
         _wait_until_idle(standby)
-        stopped = _ends(primary, signal.SIGTERM, standby)
+        stopped = _ends([primary.process.pid], signal.SIGTERM, standby)
         primary, standby = standby, run(first, 0)
         _wait_until_idle(standby)
-        killed = _ends(primary, signal.SIGKILL, standby)
+        killed = _ends([primary.process.pid], signal.SIGKILL, standby)
+        primary, standby = standby, run(second, 0)
+        _wait_until_idle(standby)
+        leader = nats.by_name[nats.ask(STREAM_LEADER, "beanstalkd-jobs-0")]
+        both = _ends([leader.pid, primary.process.pid], signal.SIGKILL, standby)
     return {
         "after a stop": stopped,
         "after the lease": killed - LEASE_SECONDS,
+        "with a nats-server": both - LEASE_SECONDS,
         "copied": size / 1e6 / seconds,
     }
 
@@ -161,21 +188,22 @@ def measure_failover(bench: Bench, spec: ServerSpec) -> Figures:
 def measure_small_messages(bench: Bench, spec: ServerSpec) -> Figures:
     """Put jobs one at a time, each of which is a message, and let a new standby copy them."""
     with (
-        nats_servers(bench) as target,
+        nats_servers(bench) as nats,
         scratch_folder(bench.folder) as first,
         scratch_folder(bench.folder) as second,
-        running(spec, bench.folder, *options(first, target, "small")) as primary,
+        running(spec, bench.folder, *options(first, nats.url, "small")) as primary,
     ):
         plan = LoadPlan(seconds=SMALL_SECONDS, warmup=0.0, puts_only=True)
         messages = run_load(primary, plan).commands
-        with running(spec, bench.folder, *options(second, target, "small"), ready_seconds=0):
+        with running(spec, bench.folder, *options(second, nats.url, "small"), ready_seconds=0):
             _, seconds = _catch_up(second)
     return {"copied": messages / seconds}
 
 
-def _ends(primary: Server, number: signal.Signals, standby: Server) -> float:
-    """End a server; return the seconds until its standby replies."""
-    os.kill(primary.process.pid, number)
+def _ends(pids: Sequence[int], number: signal.Signals, standby: Server) -> float:
+    """End processes, among them a primary; return the seconds until its standby replies."""
+    for pid in pids:
+        os.kill(pid, number)
     begun = time.monotonic()
     standby.wait_for(lambda stats: stats["pid"] == str(standby.process.pid), FAILOVER_SECONDS)
     return time.monotonic() - begun
@@ -234,6 +262,7 @@ REPLICATION_SCENARIOS: tuple[Scenario, ...] = (
         (
             Figure("after a stop", "s", "ours <= 1"),
             Figure("after the lease", "s", "ours <= 2"),
+            Figure("with a nats-server", "s", "ours <= 10"),
             Figure("copied", "MB/s", "ours >= 100"),
         ),
         slow=True,
