@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1800)]
 MANYLINUX, MUSLLINUX = "manylinux_2_28", "musllinux_1_2"
 HERE, ARM = "x86_64", "aarch64"
 ARCHIVE_S = EMULATED_START_S = 180.0
+ZIG_PATH = "import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).with_name('zig'))"
 EXTENSIONS = ("core/_core", "history/_store", "pipeline/_columns")
 
 
@@ -184,29 +186,54 @@ def arm_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     libraries = f"{root}/root/lib/aarch64-linux-gnu:{root}/root/usr/lib/aarch64-linux-gnu"
     # Without -L of QEMU, which would redirect the paths of binlogs, too.
     script.write_text(
-        f"#!/bin/sh\nexec qemu-aarch64-static {root}/root/lib/ld-linux-aarch64.so.1 --argv0 "
+        f"#!/bin/sh\nexport PYTHONHOME={root}/root/usr\n"
+        f"exec qemu-aarch64-static {root}/root/lib/ld-linux-aarch64.so.1 --argv0 "
         f'"$0" --library-path {libraries} {root}/root/usr/bin/python3.11 "$@"\n'
     )
     script.chmod(0o755)
     return script
 
 
-def test_aarch64(
+@pytest.fixture(scope="module")
+def musl_pythons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Scripts by machine, like that of `arm_python`. Building these Pythons takes minutes."""
+    root = tmp_path_factory.mktemp("musl")
+    zig = run(ROOT / ".venv-packaging/bin/python", "-c", ZIG_PATH, cwd=root).strip()
+    local = shell('python_of "$1"', "3.11")[-1]
+
+    def build(machine: str) -> Path:
+        program = Path(__file__).with_name("musl_python")
+        run(program, machine, root / machine, zig, local, cwd=root)
+        return root / machine / "python"
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip((HERE, ARM), pool.map(build, (HERE, ARM)), strict=True))
+
+
+def install_and_use(
     release: Release,
+    tag: str,
+    python: Path,
+    platform: str,
     uv: Path,
-    arm_python: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    site = tmp_path / "site"
-    platform = ("--python-platform", "aarch64-manylinux_2_28", "--python-version", "3.11")
-    install = (uv, "pip", "install", "--quiet", "--target", site, "--only-binary", ":all:")
-    run(*install, *platform, release.wheel(f"{MANYLINUX}_{ARM}"), cwd=tmp_path)
+    """Install the wheel of `tag` for a Python of another system, and use it."""
+    site, overrides = tmp_path / "site", tmp_path / "overrides"
+    install = (uv, "pip", "install", "--quiet", "--target", site)
+    overrides.touch()
+    if tag.startswith(MUSLLINUX):
+        # It has no wheel for musl. Without a compiler its sdist leaves out the extension module.
+        sdist = ("--no-deps", "--no-binary", ":all:", "zope.interface")
+        run(*install, *sdist, cwd=tmp_path, CC="false")
+        assert not list(site.rglob("*.so"))
+        overrides.write_text("zope.interface; python_version < '3'\n")
+    target = ("--python-platform", platform, "--python-version", "3.11", "--only-binary", ":all:")
+    run(*install, *target, "--overrides", overrides, release.wheel(tag), cwd=tmp_path)
     program = tmp_path / "beanstalkd-py"
     program.write_text(
-        "#!/bin/sh\n"
-        f"export PYTHONHOME={arm_python.parent}/root/usr PYTHONPATH={site}\n"
-        f'exec {arm_python} -P -m beanstalkd_py "$@"\n'
+        f'#!/bin/sh\nexport PYTHONPATH={site}\nexec {python} -P -m beanstalkd_py "$@"\n'
     )
     program.chmod(0o755)
     assert release.commit in run(program, "--version", cwd=tmp_path)
@@ -216,3 +243,30 @@ def test_aarch64(
     here = (sys.executable, "-P", "-m", "beanstalkd_py")
     run(*here, "binlog", "verify", tmp_path / "binlog", cwd=tmp_path)
     run(*here, "history", "--store", tmp_path / "history", "verify", cwd=tmp_path)
+
+
+def test_aarch64(
+    release: Release,
+    uv: Path,
+    arm_python: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tag, platform = f"{MANYLINUX}_{ARM}", f"{ARM}-{MANYLINUX}"
+    install_and_use(release, tag, arm_python, platform, uv, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("machine", [HERE, ARM])
+def test_musl(
+    machine: str,
+    release: Release,
+    uv: Path,
+    musl_pythons: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    python = musl_pythons[machine]
+    shown = run(python, "-c", "import sysconfig as s; print(s.get_config_var('SOABI'))", cwd=ROOT)
+    assert shown == f"cpython-311-{machine}-linux-musl\n"
+    tag, platform = f"{MUSLLINUX}_{machine}", f"{machine}-unknown-linux-musl"
+    install_and_use(release, tag, python, platform, uv, tmp_path, monkeypatch)
