@@ -58,8 +58,9 @@ def test_producers_at_a_rate_and_consumers(operator: Operator, wire: Client) -> 
     before = wire.stats()
     result = operator.do(*QUICK, "--producers", 2, "--consumers", 3, "--rate", 500).json
     put = int(wire.stats()["total-jobs"]) - int(before["total-jobs"])
-    # Late jobs are still put; each producer may put one more.
-    assert 100 <= put <= 152
+    # Each producer may put one more. Late jobs are still put, but not if the machine is busy at the
+    # end. Without a rate it puts thousands.
+    assert 30 <= put <= 152
     assert result["reserve"]["count"] > 0
     assert eventually(lambda: not tubes(wire))
 

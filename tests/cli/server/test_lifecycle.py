@@ -152,6 +152,15 @@ def start_behind_a_lock(folder: Path, *args: str) -> tuple[subprocess.Popen[str]
     return process, port, lock
 
 
+def handles_sigterm(pid: int) -> bool:
+    """Return whether the process catches SIGTERM, or holds it back until it does."""
+    fields = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
+    masks = int(fields["SigCgt"], 16) | int(fields["SigBlk"], 16)
+    return bool(masks >> (signal.SIGTERM - 1) & 1)
+
+
 def test_listens_before_reading_the_binlog(tmp_path: Path) -> None:
     process, port, lock = start_behind_a_lock(tmp_path)
     try:
@@ -168,6 +177,7 @@ def test_listens_before_reading_the_binlog(tmp_path: Path) -> None:
 
 def test_stop_during_start(tmp_path: Path) -> None:
     process, _, lock = start_behind_a_lock(tmp_path)
+    assert eventually(lambda: handles_sigterm(process.pid))
     time.sleep(0.2)
     began = time.monotonic()
     process.terminate()
@@ -180,6 +190,7 @@ def test_stop_during_start(tmp_path: Path) -> None:
 
 def test_stop_while_waiting_to_reshard(tmp_path: Path) -> None:
     process, _, lock = start_behind_a_lock(tmp_path, "--workers=2")
+    assert eventually(lambda: handles_sigterm(process.pid))
     time.sleep(0.2)
     process.terminate()
     process.communicate(timeout=10)

@@ -272,4 +272,4 @@ def test_completion_times_out(operator: Operator) -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         began = time.monotonic()
         assert completions(operator, "tail", "b", address=address) == []
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 3  # other commands wait for 10 s
