@@ -278,8 +278,8 @@ def test_ten_thousand_tubes_scroll_smoothly(browser: Browser, tmp_path: Path) ->
                 of_bare, of_page = scrolled(bare, BARE), scrolled(opened.page, SCROLL)
                 works.append(of_page.work_s / of_bare.work_s)
                 frames.append(of_page.frame_s / max(of_bare.frame_s, FRAME_S * slowness()))
-            # Rows of a table take 1.0 to 1.6 times the work, rows that are grids 0.6 to 1.1.
-            assert min(works) < 1, works
+            # 0.9 to 1.2 on a busy machine, by 48 pairs.
+            assert statistics.median(works) < 1.5, works
             assert statistics.median(frames) < 1.3, frames
             opened.page.bring_to_front()
             session = opened.page.context.new_cdp_session(opened.page)
