@@ -76,13 +76,15 @@ def lock_shard_folders(
     file_size: int = DEFAULT_FILE_SIZE,
     progress: Callable[[], None] = lambda: None,
     history: ServeOptions | None = None,
+    stop_received: Callable[[], bool] = lambda: False,
 ) -> ShardFolders:
     """Return the binlog folder of each worker, locked until the result is closed.
 
     `folder` exists. A single worker gets the folder itself, and locks it. While the folder is
     resharded, `progress` is called every few seconds. With `history`, finished jobs are archived
-    before their files are removed. Main thread only, before any other thread or event loop. Raises
-    BinlogLockedError, BinlogFolderError, or WorkerError with status 0 after a stop signal.
+    before their files are removed. No reshard begins if `stop_received()`, which is for signals
+    that the caller has caught before. Main thread only, before any other thread or event loop.
+    Raises BinlogLockedError, BinlogFolderError, or WorkerError with status 0 after a stop signal.
     """
     from beanstalkd_py.binlog import layout as layouts
 
@@ -96,7 +98,7 @@ def lock_shard_folders(
         if not is_settled(top, target):
             lock.close()
             work = partial(reshard_here, top, target, file_size, _log_level(top), history)
-            _in_child(top, work, progress)
+            _in_child(top, work, progress, stop_received)
             continue
         paths = [str(path) for path in layouts.folders_of(top, target)]
         if target != layouts.WHOLE:
@@ -187,12 +189,19 @@ def archive_before_reshard(history: ServeOptions, folders: list[Path]) -> None:
 # --- the child ------------------------------------------------------------------------------------
 
 
-def _in_child(top: Path, work: Callable[[], None], progress: Callable[[], None]) -> None:
+def _in_child(
+    top: Path,
+    work: Callable[[], None],
+    progress: Callable[[], None],
+    stop_received: Callable[[], bool],
+) -> None:
     # Fork without exec is safe here: the process has no threads, event loop or core yet.
     reader, writer = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
     # Block signals until both processes have set their handlers.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    if stop_received():
+        raise errors.WorkerError("stopped before the reshard", EXIT_OK)
     child = os.fork()
     if child == 0:
         _run_child(writer, parent, work, mask)

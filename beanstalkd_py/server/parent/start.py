@@ -36,6 +36,7 @@ from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 
 if TYPE_CHECKING:
     from pwd import struct_passwd
+    from types import FrameType
 
     from beanstalkd_py.server.option_changes import Changes
     from beanstalkd_py.server.parent.shard_folders import ShardFolders
@@ -52,16 +53,21 @@ SIGNAL_PIPE_BYTES = 4096
 class SignalPipe:
     """Catches these signals from now on, so that one greenlet can handle them in their order.
 
-    Main thread only.
+    `stop_received` is true from the first SIGTERM or SIGINT. Main thread only.
     """
 
     def __init__(self, *numbers: signal.Signals) -> None:
+        self.stop_received = False
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # No warning for a full pipe, because thousands of signals are unread then.
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for number in numbers:
             # Python writes to the wakeup descriptor only if a handler is set.
-            signal.signal(number, lambda number, frame: None)
+            signal.signal(number, self._record)
+
+    def _record(self, number: int, _: FrameType | None) -> None:
+        if number in (signal.SIGTERM, signal.SIGINT):
+            self.stop_received = True
 
     def fileno(self) -> int:
         return self._reader
@@ -343,6 +349,7 @@ def _prepare_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
             options.file_size,
             partial(setup.notifier.starting, status),
             options if options.history is not None else None,
+            lambda: setup.signals.stop_received,
         )
         if options.replicate is None:
             _load_files(setup, options.binlog_dir)

@@ -177,8 +177,8 @@ def test_listens_before_reading_the_binlog(tmp_path: Path) -> None:
 
 def test_stop_during_start(tmp_path: Path) -> None:
     process, _, lock = start_behind_a_lock(tmp_path)
+    # Soon, because it waits for the lock for only a second.
     assert eventually(lambda: handles_sigterm(process.pid))
-    time.sleep(0.2)
     began = time.monotonic()
     process.terminate()
     _, errors = process.communicate(timeout=10)
@@ -190,8 +190,8 @@ def test_stop_during_start(tmp_path: Path) -> None:
 
 def test_stop_while_waiting_to_reshard(tmp_path: Path) -> None:
     process, _, lock = start_behind_a_lock(tmp_path, "--workers=2")
+    # Soon, because it waits for the lock for only a second.
     assert eventually(lambda: handles_sigterm(process.pid))
-    time.sleep(0.2)
     process.terminate()
     process.communicate(timeout=10)
     os.close(lock)
