@@ -278,8 +278,9 @@ def test_ten_thousand_tubes_scroll_smoothly(browser: Browser, tmp_path: Path) ->
                 of_bare, of_page = scrolled(bare, BARE), scrolled(opened.page, SCROLL)
                 works.append(of_page.work_s / of_bare.work_s)
                 frames.append(of_page.frame_s / max(of_bare.frame_s, FRAME_S * slowness()))
-            # 36 pairs on a busy machine had 0.9 to 1.2.
-            assert statistics.median(works) < 1.5, works
+            # Rows that are grids have medians of 1.05 to 1.15 on a busy machine, rows of a table of
+            # 1.2 to 1.25: too near for a limit in between.
+            assert statistics.median(works) < 1.3, works
             assert statistics.median(frames) < 1.3, frames
             opened.page.bring_to_front()
             session = opened.page.context.new_cdp_session(opened.page)
