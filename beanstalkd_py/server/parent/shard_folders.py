@@ -196,12 +196,12 @@ def _in_child(
     stop_received: Callable[[], bool],
 ) -> None:
     # Fork without exec is safe here: the process has no threads, event loop or core yet.
-    reader, writer = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
     # Block signals until both processes have set their handlers.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     if stop_received():
         raise errors.WorkerError("stopped before the reshard", EXIT_OK)
+    reader, writer = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if child == 0:
         _run_child(writer, parent, work, mask)
