@@ -175,6 +175,21 @@ def test_keys_reach_everything(page: Tab, server: Server) -> None:
     page.page.wait_for_selector("dialog[open], [role=dialog]", state="hidden")
 
 
+OPEN_PALETTE = """async () => {
+  dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true }));
+  for (let turns = 0; turns < 10; turns += 1) await Promise.resolve();
+  return document.activeElement.getAttribute("aria-label");
+}"""
+
+
+def test_what_is_typed_right_after_a_key_reaches_its_dialog(page: Tab) -> None:
+    """The dialog has the focus before the browser handles another key or paints."""
+    page.open("/s/0")
+    page.wait_for_text("Rates per second")
+    page.page.wait_for_timeout(500)
+    assert page.page.evaluate(OPEN_PALETTE) == "Page, tube or job id"
+
+
 def test_a_server_that_dies_and_returns(browser: Browser, tmp_path: Path) -> None:
     with ours("-b", tmp_path) as first, console("--addr", f"127.0.0.1:{first.port}") as url:
         with first.connect() as client:

@@ -48,7 +48,7 @@ export function CommandPalette({ server, servers, onTheme, onClose }) {
   const [active, setActive] = useState(0);
   const list = useRef(null);
   const wanted = text.trim().toLowerCase();
-  const found = useMemo(() => commands({ wanted, server, servers, live, onTheme }), [wanted, server]);
+  const found = useMemo(() => commands({ wanted, server, servers, live, onTheme }), [wanted, server, !live]);
   const at = Math.min(active, found.length - 1);
   useEffect(() => {
     list.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });

@@ -1,5 +1,5 @@
 /* A modal dialog. The browser keeps the focus within it, Escape closes it. */
-import { html, useEffect, useRef } from "/static/preact.js";
+import { html, useLayoutEffect, useRef } from "/static/preact.js";
 
 let count = 0;
 
@@ -7,7 +7,8 @@ export function Dialog({ title, onClose, className = "", hideTitle = false, chil
   const element = useRef(null);
   const id = useRef(null);
   if (id.current === null) id.current = "dialog-" + (count += 1);
-  useEffect(() => {
+  // Before the next event, so that the dialog gets what is typed right after it is opened.
+  useLayoutEffect(() => {
     const dialog = element.current;
     dialog.showModal();
     return () => dialog.open && dialog.close();
