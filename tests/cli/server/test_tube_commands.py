@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 from cli.conftest import STARTERS
 from cli.operator import Operator
+from processes import slowness
 from servers import Server, ours
 from wire import Client
 
@@ -272,4 +273,5 @@ def test_completion_times_out(operator: Operator) -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         began = time.monotonic()
         assert completions(operator, "tail", "b", address=address) == []
-        assert time.monotonic() - began < 3  # other commands wait for 10 s
+        took_s = time.monotonic() - began
+        assert took_s < slowness()
