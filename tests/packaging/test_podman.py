@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from processes import eventually
 from releases import ROOT, Release, run
-from replication.servers.namespaces import entered, ip
+from replication.servers.namespaces import network
 from wire import Client
 
 from beanstalkd_py import __version__
@@ -39,19 +38,13 @@ runroot = "{0}/run"
 @pytest.fixture
 def _podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Podman with storage and a network of its own, in which port 11300 is free."""
-    network = f"podman-{os.getpid()}"
     for name, text in ("CONF", CONTAINERS), ("STORAGE_CONF", STORAGE.format(tmp_path)):
         (tmp_path / name).write_text(text)
         monkeypatch.setenv(f"CONTAINERS_{name}", str(tmp_path / name))
-    ip("netns", "add", network)
-    try:
-        ip("-n", network, "link", "set", "lo", "up")
-        with entered(network):
-            yield
-            run("podman", "rm", "--all", "--force", "--volumes", cwd=tmp_path)
-            run("podman", "rmi", "--all", "--force", cwd=tmp_path)
-    finally:
-        ip("netns", "delete", network)
+    with network(0):
+        yield
+        run("podman", "rm", "--all", "--force", "--volumes", cwd=tmp_path)
+        run("podman", "rmi", "--all", "--force", cwd=tmp_path)
 
 
 def documented_commands() -> str:
